@@ -1,0 +1,75 @@
+"""Looking at what is really there: processes, port, GPUs, versions, checkout, environment files."""
+
+from __future__ import annotations
+
+from optagent.tools.calls.base import Request, Result
+
+
+class KnownProcess(Request):
+    """A process somebody remembers: a pid alone is not an identity, a pid with its start time is."""
+
+    pid: int
+    start_time: float
+
+
+class ProbeWorld(Request):
+    """What to look at. `files` are paths inside the environment's folder."""
+
+    environment: str
+    known: list[KnownProcess] = []
+    files: list[str] = []
+
+
+class ServerSeen(Result):
+    """The process that listens on the deployment's port. `known` = pid and start time match one that was asked for."""
+
+    pid: int | None = None
+    start_time: float | None = None
+    command: str = ""
+    known: bool = False
+    healthy: bool = False
+
+
+class ProcessSeen(Result):
+    pid: int
+    start_time: float
+    alive: bool
+    command: str = ""
+
+
+class Gpu(Result):
+    index: int
+    name: str
+    memory_total_gb: float
+    memory_used_gb: float
+    compute_capability: str = ""
+    holders: list[int] = []
+
+
+class CheckoutSeen(Result):
+    """The deployment's source checkout. `dirty_sha256` is the same for the same uncommitted content: it is taken over
+    the sorted (path, content hash) of changed, deleted and untracked files, not over a diff's text."""
+
+    revision: str
+    branch: str | None = None
+    dirty: list[str] = []
+    dirty_sha256: str | None = None
+    problem: str | None = None
+
+
+class World(Result):
+    """What the probe saw. None means not there or not looked at, never zero.
+
+    `versions` names what the environment runs on, for example cuda, torch, sglang, nccl, flashinfer, python, driver.
+    """
+
+    port_open: bool = False
+    server: ServerSeen | None = None
+    processes: list[ProcessSeen] = []
+    gpus: list[Gpu] | None = None
+    versions: dict[str, str] = {}
+    environments: dict[str, bool] = {}
+    checkout: CheckoutSeen | None = None
+    files: dict[str, str | None] = {}
+    disk_free_gb: float | None = None
+    simulated: bool = False
