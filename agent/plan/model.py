@@ -58,11 +58,14 @@ class Item:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something in the document that cannot be read one way. `fatal`: the plan cannot be followed until it is mended."""
+    """Something wrong with the document. `fatal`: the plan cannot be followed until it is mended. `ambiguous`: it can
+    be read in more than one way (two items of one rank, statuses that contradict each other), which is a question to
+    its owner rather than a mistake of form."""
 
     line: int
     message: str
     fatal: bool = True
+    ambiguous: bool = False
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,12 @@ class KnownProcess(Request):
 
 
 class ProbeWorld(Request):
-    """What to look at. `files` are paths inside the environment's folder."""
+    """What to look at. `files` are paths inside the environment's folder. `launches` are launches that were begun but
+    whose process is not known (their beginner was killed): processes that carry their marker are theirs."""
 
     environment: str
     known: list[KnownProcess] = []
+    launches: list[str] = []
     files: list[str] = []
 
 
@@ -31,9 +33,12 @@ class ServerSeen(Result):
 
 
 class ProcessSeen(Result):
+    """A process that was asked for. `launch` names the launch whose marker it carries, when it was found by that."""
+
     pid: int
     start_time: float
     alive: bool
+    launch: str = ""
     command: str = ""
 
 

@@ -1,0 +1,164 @@
+"""optagent.toml: what a campaign is about, checked key by key."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from optagent.agent.errors import BadInput
+from optagent.tools.calls.bench import Workload
+from optagent.tools.deployment import Deployment
+
+CONFIG_NAME = "optagent.toml"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Objective(_Section):
+    """What is to get better. `metric` is a key of `bench_serving`'s result line, `min_effect` a fraction."""
+
+    metric: str = "output_throughput"
+    direction: Literal["max", "min"] = "max"
+    min_effect: float = Field(0.02, gt=0, lt=10)
+    statement: str = ""
+
+
+class Principles(_Section):
+    preserve_precision: bool = True
+    allow_code_changes: bool = True
+    forbidden_flags: list[str] = []
+    statements: list[str] = []
+
+
+class Budget(_Section):
+    """Limits of one sitting. None is no limit."""
+
+    steps: int | None = Field(None, ge=1)
+    hours: float | None = Field(None, gt=0)
+
+
+class Measuring(_Section):
+    """How noise is learnt and how much a verdict may cost.
+
+    `calibration_launches` of the unchanged baseline tell the noise the first time, `sentinel_launches` check the
+    baseline in later sittings. `max_pairs` bounds one verdict. `guards` are metrics that must not get worse by more
+    than the fraction given. `baseline_tolerance` is how far a re-measured baseline may lie from its record.
+    """
+
+    calibration_launches: int = Field(6, ge=2)
+    sentinel_launches: int = Field(2, ge=1)
+    max_pairs: int = Field(12, ge=2)
+    guards: dict[str, float] = {}
+    baseline_tolerance: float = Field(0.03, gt=0)
+    seed: int = 1
+
+
+class Gate(_Section):
+    """The check that output is still right, before anything is measured."""
+
+    max_tokens: int = Field(64, ge=1)
+    concurrency: int = Field(4, ge=1)
+
+
+class CampaignConfig(BaseSettings):
+    """The whole of optagent.toml. A key may be overridden by a variable, as in OPTAGENT_DEPLOYMENT__PORT=31000."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="OPTAGENT_", env_nested_delimiter="__", extra="forbid", frozen=True, nested_model_default_partial_update=True
+    )
+
+    name: str
+    plan: str = "plans/plan.md"
+    handoffs: str = "handoffs"
+    planner: Literal["ranked"] = "ranked"
+    approvals: list[str] = Field([], description="ids of items that are approved in advance")
+    objective: Objective = Objective()
+    workload: Workload = Workload()
+    deployment: Deployment = Deployment()
+    principles: Principles = Principles()
+    budget: Budget = Budget()
+    measuring: Measuring = Measuring()
+    gate: Gate = Gate()
+
+    @model_validator(mode="after")
+    def _environment_is_known(self) -> CampaignConfig:
+        if self.deployment.environment not in self.deployment.environments:
+            known = ", ".join(self.deployment.environments)
+            raise ValueError(f"deployment.environment is not among deployment.environments ({known})")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Variables win over the file, whose content comes in as keyword arguments."""
+        return env_settings, init_settings
+
+
+def parse_config(text: str, name: str = CONFIG_NAME) -> CampaignConfig:
+    """The campaign's configuration. Raises BadInput with file, line and key of the first thing that is wrong."""
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        line = re.search(r"line (\d+)", str(error))
+        raise BadInput(name, f"not valid TOML: {error}", int(line[1]) if line else None) from None
+    try:
+        return CampaignConfig(**data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        path = [str(part) for part in first["loc"]]
+        where = ".".join(path) or "the file"
+        raise BadInput(name, f"{where}: {_plain(first)}", line_of(text, path)) from None
+
+
+def load_config(root: Path) -> CampaignConfig:
+    """The configuration of the campaign in `root`. Raises BadInput when there is none or it cannot be used."""
+    path = root / CONFIG_NAME
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadInput(str(path), "no campaign here; `optagent init DIR` makes one, `-C DIR` names another folder") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(str(path), f"cannot be read: {error}") from None
+    return parse_config(text, CONFIG_NAME)
+
+
+def line_of(text: str, path: list[str]) -> int | None:
+    """The line of a TOML key given as its path, or of the nearest table that holds it; None when neither is there."""
+    best: int | None = None
+    table: list[str] = []
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.strip()
+        if header := re.match(r"\[+\s*([^\]]+?)\s*\]+", line):
+            table = [part.strip().strip("\"'") for part in header[1].split(".")]
+            if path[: len(table)] == table:
+                best = number
+        elif key := re.match(r"([\w.\-\"']+)\s*=", line):
+            full = table + [part.strip("\"'") for part in key[1].split(".")]
+            if full == path[: len(full)]:
+                best = number
+                if full == path:
+                    return number
+    return best
+
+
+def _plain(error: Any) -> str:
+    if error["type"] == "extra_forbidden":
+        return "unknown key"
+    if error["type"] == "missing":
+        return "is missing"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    value = error.get("input")
+    return f"{message[0].lower()}{message[1:]}" + (f", not {value!r}" if isinstance(value, str | int | float) else "")

@@ -1,0 +1,235 @@
+"""Continue or ask: the contract, as a pure function with named reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from optagent.agent.plan.model import Item
+from optagent.agent.records import Option, Question
+from optagent.agent.situation import Situation
+from optagent.agent.standing import Kind, Standing, standing
+from optagent.agent.verdict import expected_pairs, too_noisy
+
+
+class Verb(StrEnum):
+    CONTINUE = "continue"
+    ASK = "ask"
+    FINISH = "finish"
+
+
+class StepKind(StrEnum):
+    BASELINE = "baseline"
+    ITEM = "item"
+    CONFIRM = "confirm"
+    RESUME = "resume"
+
+
+@dataclass(frozen=True)
+class Step:
+    kind: StepKind
+    title: str
+    item: Item | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What comes next, and why.
+
+    `questions` are those that are new (their ids still empty): asked now, whatever the verb, and parked. With ASK,
+    `reason` names why nothing else can go on. `reopened` are dead ends whose condition is met, with that reason.
+    """
+
+    verb: Verb
+    reason: str
+    because: str
+    step: Step | None = None
+    questions: tuple[Question, ...] = ()
+    standings: tuple[Standing, ...] = ()
+    reopened: tuple[tuple[str, str], ...] = ()
+
+
+World = Callable[[Situation], Question | None]
+
+
+def decide(situation: Situation) -> Decision:
+    """Continue(step), Ask(questions) or Finish, each with its reasons. Same situation, same answer."""
+    if blocking := _first(situation, WORLD_RULES):
+        return _ask_about_the_world(situation, blocking)
+    bench = situation.bench()
+    standings = tuple(standing(item, bench) for item in situation.candidates())
+    questions = tuple(s.question for s in standings if s.question is not None)
+    reopened = tuple((d, s.because) for s in standings if s.kind is Kind.RUNNABLE for d in s.reopens)
+    runnable = [s for s in standings if s.kind is Kind.RUNNABLE]
+
+    def go(step: Step, reason: str, because: str) -> Decision:
+        return Decision(Verb.CONTINUE, reason, because, step, questions, standings, reopened)
+
+    if situation.under_way is not None and _still_wanted(situation, standings):
+        title = situation.under_way.title
+        return go(Step(StepKind.RESUME, title), "resume", f"{situation.under_way.id} was interrupted; its finished runs count")
+    work = bool(runnable) or not situation.confirmed
+    if work and not situation.check.measured:
+        return go(_measure_baseline(situation), "baseline-unverified", _why_measure(situation))
+    if work and (question := _noise_question(situation)):
+        return _ask_about_the_world(situation, question)
+    if runnable:
+        return go(Step(StepKind.ITEM, runnable[0].item.title, runnable[0].item), "runnable", _why_item(runnable[0], standings))
+    if not situation.confirmed:
+        because = "nothing else can run: the kept changes together are held against the first baseline, side by side"
+        return go(Step(StepKind.CONFIRM, "kept changes against the first baseline"), "confirm", because)
+    return _stop(situation, standings, questions)
+
+
+def _still_wanted(situation: Situation, standings: Sequence[Standing]) -> bool:
+    """An experiment under way goes on unless its item has been dropped, declined or parked since."""
+    item = situation.under_way.item if situation.under_way else None
+    return item is None or any(s.item.id == item and s.kind is Kind.RUNNABLE for s in standings)
+
+
+def _stop(situation: Situation, standings: Sequence[Standing], questions: tuple[Question, ...]) -> Decision:
+    waiting = [q for q in situation.questions if q.answer is None]
+    if waiting or questions:
+        asked = [*waiting, *questions]
+        because = f"everything that does not wait for an answer is done; {len(asked)} question{'s' if len(asked) > 1 else ''} open"
+        return Decision(Verb.ASK, asked[0].reason, because, None, questions, tuple(standings))
+    left = [s for s in standings if s.kind is Kind.BLOCKED and not s.final]
+    if left and not _ended_by_owner(situation):
+        question = Question(
+            "", "nothing-runnable",
+            f"{len(left)} item{'s are' if len(left) > 1 else ' is'} left, and none of them can run. How should it go on?",
+            "what they wait for is not something that a probe or a measurement brings about",
+            (Option("finish", "the campaign ends here"), Option("edited", "the plan has been changed; look at it again")),
+            None, tuple(f"{s.item.id}: {s.because}" for s in left[:12]),
+        )  # fmt: skip
+        return Decision(Verb.ASK, question.reason, question.facts[0], None, (question,), tuple(standings))
+    return Decision(Verb.FINISH, "plan-finished", "every item of the plan is settled", None, (), tuple(standings))
+
+
+def _ended_by_owner(situation: Situation) -> bool:
+    asked = [q for q in situation.questions if q.reason == "nothing-runnable"]
+    return bool(asked) and asked[-1].answer == "finish"
+
+
+def _first(situation: Situation, rules: Sequence[World]) -> Question | None:
+    return next((q for rule in rules if (q := rule(situation))), None)
+
+
+def _ask_about_the_world(situation: Situation, question: Question) -> Decision:
+    known = [q for q in situation.questions if q.answer is None and q.reason == question.reason and q.facts == question.facts]
+    return Decision(Verb.ASK, question.reason, question.text, None, () if known else (question,))
+
+
+def _measure_baseline(situation: Situation) -> Step:
+    return Step(StepKind.BASELINE, "baseline " + (situation.baseline.label or "as recorded"))
+
+
+def _why_measure(situation: Situation) -> str:
+    if situation.check.misses:
+        return f"the baseline gave {situation.check.off:+.1%} against its record; once more before that is believed"
+    if situation.baseline.measurement is None:
+        return "the baseline has never been measured"
+    return "a claim is not a measurement: the baseline is launched and measured before anything is held against it"
+
+
+def _why_item(chosen: Standing, standings: Sequence[Standing]) -> str:
+    before = [s for s in standings[: standings.index(chosen)] if s.kind is not Kind.DONE]
+    passed = "; ".join(f"{s.item.id} {s.because}" for s in before[:4])
+    rank = f"rank {chosen.item.rank}" if chosen.item.rank is not None else "no rank"
+    return f"{rank}, {chosen.because}" + (f" (passed over: {passed})" if passed else "")
+
+
+def _foreign_server(s: Situation) -> Question | None:
+    if not s.findings.foreign:
+        return None
+    return Question(
+        "", "foreign-server", "A process that this campaign did not start is in the way. What should happen?",
+        "whose it is and whether it may be stopped only its owner can say; it is not touched",
+        (Option("gone", "you have stopped it; it is looked at again"),), None, (s.findings.foreign,),
+    )  # fmt: skip
+
+
+def _unrecorded_work(s: Situation) -> Question | None:
+    if not s.findings.unrecorded:
+        return None
+    return Question(
+        "", "unrecorded-work", "There is work in the source checkout that nobody recorded. What should happen with it?",
+        "whether it belongs to the baseline, to somebody else or to nothing cannot be measured",
+        (Option("set-aside", "it is committed to a branch of its own, and the checkout goes back to the baseline"),
+         Option("settled", "you have taken care of it yourself; it is looked at again")),
+        None, (s.findings.unrecorded,),
+    )  # fmt: skip
+
+
+def _ambiguous_plan(s: Situation) -> Question | None:
+    fatal = [p for p in s.plan.problems if p.fatal and p.ambiguous]
+    if not fatal:
+        return None
+    return Question(
+        "", "plan-ambiguous", "The plan cannot be read one way. Please mend it.",
+        "which reading was meant only its author knows",
+        (Option("edited", "the plan has been changed; it is read again"),), None,
+        tuple(f"line {p.line}: {p.message}" for p in fatal[:8]),
+    )  # fmt: skip
+
+
+def _missing_environment(s: Situation) -> Question | None:
+    name = s.findings.missing_environment
+    if not name:
+        return None
+    return Question(
+        "", "baseline-moved", f"The serving environment {name}, which the baseline runs in, is not there. What should happen?",
+        "it was there when the baseline was recorded; building another one in its place would not be the same",
+        (Option("restored", "you have put it back; it is looked at again"),), None, (f"environment {name} is missing",),
+    )  # fmt: skip
+
+
+def _baseline_moved(s: Situation) -> Question | None:
+    options = (
+        Option("accept", "what is measured now becomes the baseline's record, and the campaign goes on from it"),
+        Option("again", "you have put something right; the baseline is measured again"),
+    )
+    why = "it was restored, launched and measured twice; why the machine gives something else is not in the journal"
+    if s.check.failed:
+        return Question("", "baseline-moved", "The baseline does not come up any more. What should happen?", why,
+                        options[1:], None, (s.check.failed,))  # fmt: skip
+    if s.check.misses >= 2:
+        fact = f"measured {s.check.off:+.1%} against its record, out of {s.tolerance:.0%}, twice"
+        return Question("", "baseline-moved", "The restored baseline no longer gives what was recorded. What should happen?",
+                        why, options, None, (fact,))  # fmt: skip
+    return None
+
+
+def _noise_question(s: Situation) -> Question | None:
+    if s.noise is None or not too_noisy(s.noise, s.min_effect, s.max_pairs):
+        return None
+    pairs = expected_pairs(s.noise, s.min_effect)
+    return Question(
+        "", "too-noisy", f"Runs differ too much to tell a gain of {s.min_effect:.1%}. How should it go on?",
+        "the noise was measured on the unchanged baseline; more runs are possible but cost more than was allowed",
+        (Option("quiet", "you have quietened the machine; the noise is measured again"),
+         Option("edited", "objective.min_effect or measuring.max_pairs in optagent.toml has been raised")),
+        None, (f"one launch varies by {s.noise.launch_sd:.1f} %; about {pairs:.0f} pairs a verdict, {s.max_pairs} are allowed",),
+    )  # fmt: skip
+
+
+def _budget_spent(s: Situation) -> Question | None:
+    if s.limits.hours_left is None or s.limits.hours_left > 0:
+        return None
+    return Question(
+        "", "budget-spent", "The hours of this sitting are used up. May it go on?",
+        "how much the campaign may cost is the owner's to say",
+        (Option("more", "another sitting of the same length"), Option("stop", "the campaign rests here")),
+        None, ("budget.hours is reached",),
+    )  # fmt: skip
+
+
+WORLD_RULES: tuple[World, ...] = (
+    _ambiguous_plan,
+    _foreign_server,
+    _unrecorded_work,
+    _missing_environment,
+    _budget_spent,
+    _baseline_moved,
+)

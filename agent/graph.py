@@ -1,0 +1,114 @@
+"""The state machine: the nodes wired up on LangGraph, with SQLite checkpoints behind it.
+
+`langgraph` is imported by this module alone, which the commands import only when they run the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from sqlite3 import connect
+from typing import Any
+
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.graph import END, START, StateGraph
+from langgraph.runtime import Runtime
+from langgraph.types import Command, interrupt
+
+from optagent.agent import nodes
+from optagent.agent.nodes import Round, State
+
+RECURSION_LIMIT = 1_000_000
+"""Super-steps of one sitting. What bounds a sitting are its own budgets, not this."""
+
+NODES: dict[str, Callable[[State, Round], State]] = {
+    "orient": nodes.orient_node,
+    "reconcile": nodes.reconcile_node,
+    "decide": nodes.decide_node,
+    "prepare": nodes.prepare_node,
+    "launch": nodes.launch_node,
+    "gate": nodes.gate_node,
+    "measure": nodes.measure_node,
+    "judge": nodes.judge_node,
+    "diagnose": nodes.diagnose_node,
+    "settle": nodes.settle_node,
+    "hand_off": nodes.hand_off_node,
+}
+FOLLOWING: dict[str, tuple[str, ...]] = {
+    "orient": ("reconcile",),
+    "reconcile": ("decide",),
+    "decide": ("prepare", "hand_off"),
+    "prepare": ("launch", "judge", "diagnose"),
+    "launch": ("gate", "measure", "diagnose"),
+    "gate": ("measure", "diagnose"),
+    "measure": ("judge",),
+    "judge": ("launch", "settle"),
+    "diagnose": ("launch", "judge", "settle"),
+    "settle": ("orient",),
+    "hand_off": ("ask", "end"),
+}
+
+
+def build(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
+    """The compiled state machine."""
+    graph = StateGraph(State, context_schema=Round)
+    for name, work in NODES.items():
+        graph.add_node(name, _node(work))
+        graph.add_conditional_edges(name, _following, {n: END if n == "end" else n for n in FOLLOWING[name]})
+    graph.add_node("ask", _ask)
+    graph.add_edge("ask", "orient")
+    graph.add_edge(START, "orient")
+    return graph.compile(checkpointer=checkpointer)
+
+
+def _node(work: Callable[[State, Round], State]) -> Any:
+    def node(state: State, runtime: Runtime[Round]) -> State:
+        return work(state, runtime.context)
+
+    return node
+
+
+def _following(state: State) -> str:
+    return state["following"]
+
+
+def _ask(state: State) -> State:
+    """Stop here until somebody has answered. The node does nothing else, since it runs again from its first line."""
+    interrupt("waiting for an answer")
+    return {"following": "orient", "steps": 0, "ended": ""}
+
+
+def run(round_: Round, checkpoints: Path | None, thread: str, earlier: str | None) -> State:
+    """Run one sitting to its end and return the last state.
+
+    `thread` is the sitting's id. When the checkpoint of an `earlier` sitting stands at a question, that one is gone on
+    with; everything else starts at `orient`, which reconciles whatever was interrupted.
+    """
+    if checkpoints is None:
+        return _invoke(build(_in_memory()), round_, thread, None)
+    with closing(connect(checkpoints, check_same_thread=False)) as connection:
+        saver = SqliteSaver(connection)
+        graph = build(saver)
+        waiting = earlier if earlier and graph.get_state(_config(earlier)).next == ("ask",) else None
+        state = _invoke(graph, round_, waiting or thread, waiting)
+        if earlier and not waiting:
+            saver.delete_thread(earlier)
+        return state
+
+
+def _in_memory() -> BaseCheckpointSaver[Any]:
+    from langgraph.checkpoint.memory import InMemorySaver
+
+    return InMemorySaver()
+
+
+def _config(thread: str) -> dict[str, Any]:
+    return {"configurable": {"thread_id": thread}, "recursion_limit": RECURSION_LIMIT}
+
+
+def _invoke(graph: Any, round_: Round, thread: str, waiting: str | None) -> State:
+    begin: Any = Command(resume=True) if waiting else {"steps": 0, "ended": ""}
+    state: State = graph.invoke(begin, _config(thread), context=round_, durability="sync")
+    return state

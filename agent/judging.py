@@ -1,0 +1,70 @@
+"""From an experiment's runs to its verdict: the ledger's numbers put into the rule of `verdict`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from optagent.agent.cells import hopeless
+from optagent.agent.ledger import BASELINE, Experiment
+from optagent.agent.records import Baseline
+from optagent.agent.verdict import Judgement, Noise, Verdict, judge, noise_of, screen
+
+
+def judgement(
+    experiment: Experiment,
+    *,
+    baseline: Baseline,
+    pool: Sequence[float],
+    noise: Noise | None,
+    direction: str,
+    min_effect: float,
+    max_pairs: int,
+    tolerance: float,
+    guards: Mapping[str, float],
+) -> Judgement:
+    """The verdict so far. `pool` are this sitting's results of the baseline; `noise` None means measure the noise first."""
+    if reason := hopeless(experiment):
+        return Judgement(Verdict.INVALID, reason)
+    if experiment.kind == BASELINE:
+        return _baseline(experiment, baseline, tolerance)
+    if noise is None:
+        noise = noise_of(list(pool)) if len(pool) > 1 else Noise(2.0, 1)
+    pairs, candidates = experiment.pairs(), experiment.values("candidate")
+    if not pairs and 1 in candidates and pool and (lost := screen(pool, candidates[1], noise, direction)):
+        return lost
+    return judge(
+        pairs, noise, direction=direction, min_effect=min_effect, max_pairs=max_pairs, guards=_guards(experiment, guards)
+    )
+
+
+def _baseline(experiment: Experiment, baseline: Baseline, tolerance: float) -> Judgement:
+    values = list(experiment.values("baseline").values())
+    if len(values) < experiment.goal:
+        return Judgement(Verdict.MORE, f"{len(values)} of {experiment.goal} launches")
+    mean = geometric_mean(values)
+    spread = noise_of(values).launch_sd if len(values) > 1 else None
+    what = f"{mean:.4g} over {len(values)} launches" + (f", one launch varies by {spread:.2f} %" if spread is not None else "")
+    record = baseline.measurement
+    if record is None:
+        return Judgement(Verdict.KEEP, f"{what}; nothing was recorded before")
+    off = mean / record.value - 1
+    holds = abs(off) <= tolerance
+    because = f"{what}; {off:+.1%} against the record of {record.value:.4g}" + ("" if holds else f", out of {tolerance:.0%}")
+    return Judgement(Verdict.KEEP if holds else Verdict.INCONCLUSIVE, because, off)
+
+
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(sum(math.log(v) for v in values) / len(values))
+
+
+def _guards(experiment: Experiment, guards: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """For each guarded metric (all are latencies, where less is better) the loss over complete pairs and the margin."""
+    found: dict[str, tuple[float, float]] = {}
+    for name, margin in guards.items():
+        metric = {(r.arm, r.pair): r.metrics[name] for r in experiment.runs if r.valid and r.metrics.get(name, 0) > 0}
+        pairs = [n for arm, n in metric if arm == "candidate" and ("baseline", n) in metric]
+        if pairs:
+            logs = [math.log(metric["candidate", n] / metric["baseline", n]) for n in pairs]
+            found[name] = (math.expm1(sum(logs) / len(logs)), margin)
+    return found

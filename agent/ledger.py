@@ -1,0 +1,372 @@
+"""The ledger: what the journal says so far, folded entry by entry. Every view of a campaign is taken from it.
+
+Each kind of entry has one handler below; the docstring of `Ledger` names them all. Folding is incremental, so that a
+step costs the same at the start of a campaign and after thousands of steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from optagent.agent.change import Change, change_from
+from optagent.agent.jsonable import from_body
+from optagent.agent.plan.model import Status
+from optagent.agent.records import Attempt, Baseline, DeadEnd, Lesson, Measurement, Question
+from optagent.agent.verdict import Noise, noise_of
+from optagent.tools.calls.configuration import Configuration, configuration_from
+
+BASELINE, ITEM, CONFIRM = "baseline", "item", "confirm"
+"""Kinds of experiments: measuring the baseline, trying an item, holding the best against the first baseline."""
+
+
+class Entry(Protocol):
+    """An entry of the journal."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def at(self) -> str: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def key(self) -> str | None: ...
+    @property
+    def body(self) -> dict[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Run:
+    """One valid or invalid benchmark run: of which arm (baseline or candidate), in which pair, with which value."""
+
+    arm: str
+    pair: int
+    value: float | None
+    valid: bool = True
+    because: str = ""
+    metrics: dict[str, float] = field(default_factory=dict)
+    evidence: str = ""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A launch or a gate that did not pass."""
+
+    arm: str
+    stage: str
+    kind: str
+    summary: str
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A change on the baseline, and all that happened to it. `verdict` is empty until it is settled."""
+
+    id: str
+    kind: str
+    title: str
+    base: Configuration
+    sitting: str
+    item: str | None = None
+    change: Change = field(default_factory=Change)
+    candidate: Configuration | None = None
+    goal: int = 0
+    runs: tuple[Run, ...] = ()
+    failures: tuple[Failure, ...] = ()
+    gated: tuple[str, ...] = ()
+    verdict: str = ""
+    because: str = ""
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    began: str = ""
+
+    def values(self, arm: str) -> dict[int, float]:
+        """Valid results of one arm by pair."""
+        return {r.pair: r.value for r in self.runs if r.arm == arm and r.valid and r.value is not None}
+
+    def pairs(self) -> list[tuple[float, float]]:
+        """Complete (baseline, candidate) pairs in order."""
+        base, candidate = self.values("baseline"), self.values("candidate")
+        return [(base[n], candidate[n]) for n in sorted(base.keys() & candidate.keys())]
+
+
+@dataclass
+class Ledger:
+    """Folded state. Kinds of entries it knows:
+
+    sitting, took-over, attempt, baseline, first-baseline, experiment, candidate, run, failure, gate, verdict, dead-end,
+    reopened, item-status, plan-written, question, answer, intent, result, launched, stopped, restored, handoff.
+    """
+
+    seq: int = 0
+    sittings: list[str] = field(default_factory=list)
+    steps: int = 0
+    taken_over: list[str] = field(default_factory=list)
+    handoffs: list[str] = field(default_factory=list)
+    handoff_seq: int = 0
+    fact_seq: int = 0
+    first_baseline: Baseline | None = None
+    baseline: Baseline | None = None
+    experiments: dict[str, Experiment] = field(default_factory=dict)
+    dead_ends: dict[str, DeadEnd] = field(default_factory=dict)
+    reopened: dict[str, str] = field(default_factory=dict)
+    attempts: list[Attempt] = field(default_factory=list)
+    lessons: list[Lesson] = field(default_factory=list)
+    item_status: dict[str, Status] = field(default_factory=dict)
+    item_result: dict[str, str] = field(default_factory=dict)
+    plan_written: dict[str, Status] = field(default_factory=dict)
+    accept_length: dict[str, float] = field(default_factory=dict)
+    questions: dict[str, Question] = field(default_factory=dict)
+    noise: dict[str, list[Noise]] = field(default_factory=dict)
+    processes: dict[tuple[int, float], str] = field(default_factory=dict)
+    known_dirt: set[str] = field(default_factory=set)
+    to_set_aside: set[str] = field(default_factory=set)
+    pending: dict[str, dict[str, Any]] = field(default_factory=dict)
+    recent: list[str] = field(default_factory=list)
+    started_at: str = ""
+    restored: list[dict[str, Any]] = field(default_factory=list)
+
+    def apply(self, entry: Entry) -> None:
+        """Take one more entry in."""
+        self.seq = entry.seq
+        handler = _HANDLERS.get(entry.kind)
+        if handler is not None:
+            handler(self, entry)
+            if entry.kind not in ("handoff", "sitting", "launched", "stopped", "intent", "result", "plan-written"):
+                self.fact_seq = entry.seq
+
+    def pending_launches(self) -> list[str]:
+        """Launches that were begun and whose end nobody wrote down."""
+        return [b["request"]["launch"] for b in self.pending.values() if b["tool"] == "launch"]
+
+    @property
+    def sitting(self) -> str:
+        return self.sittings[-1] if self.sittings else ""
+
+    def open_questions(self) -> list[Question]:
+        return [q for q in self.questions.values() if q.answer is None]
+
+    def current(self) -> Experiment | None:
+        """The experiment that is under way, if any."""
+        return next((e for e in reversed(self.experiments.values()) if not e.verdict), None)
+
+    def of_item(self, item: str) -> list[Experiment]:
+        return [e for e in self.experiments.values() if e.item == item]
+
+    def noise_in(self, environment: str) -> list[Noise]:
+        return self.noise.get(environment, [])
+
+    def baseline_values(self) -> list[float]:
+        """Results of the present baseline configuration in this sitting, in whichever experiment they were measured."""
+        if self.baseline is None:
+            return []
+        mark = self.baseline.configuration.fingerprint()
+        found: list[float] = []
+        for e in self.experiments.values():
+            if e.sitting == self.sitting and e.base.fingerprint() == mark:
+                found += e.values("baseline").values()
+            if e.sitting == self.sitting and e.candidate and e.candidate.fingerprint() == mark:
+                found += e.values("candidate").values()
+        return found
+
+
+def fold(entries: Iterable[Entry]) -> Ledger:
+    """The ledger after all of these entries."""
+    ledger = Ledger()
+    for entry in entries:
+        ledger.apply(entry)
+    return ledger
+
+
+def _sitting(ledger: Ledger, entry: Entry) -> None:
+    ledger.sittings.append(entry.body["id"])
+    ledger.steps = 0
+    ledger.started_at = entry.at
+
+
+def _took_over(ledger: Ledger, entry: Entry) -> None:
+    body = entry.body
+    ledger.taken_over.append(body["handoff"])
+    ledger.attempts += [from_body(Attempt, a) for a in body.get("attempts", [])]
+    ledger.lessons += [from_body(Lesson, a) for a in body.get("lessons", [])]
+    for each in body.get("dead_ends", []):
+        dead_end = from_body(DeadEnd, each)
+        ledger.dead_ends.setdefault(dead_end.id, dead_end)
+    if dirt := body.get("dirt"):
+        ledger.known_dirt.add(dirt)
+    _remember(ledger, f"took over {body['handoff']}")
+
+
+def _attempt(ledger: Ledger, entry: Entry) -> None:
+    attempt = from_body(Attempt, entry.body)
+    ledger.attempts.append(attempt)
+    _remember(ledger, f"{attempt.experiment} {attempt.title}: {attempt.verdict}")
+
+
+def _baseline_of(body: Mapping[str, Any]) -> Baseline:
+    measured = body.get("measurement")
+    return Baseline(
+        configuration_from(body["configuration"]),
+        from_body(Measurement, measured) if measured else None,
+        body.get("label", ""),
+    )
+
+
+def _baseline(ledger: Ledger, entry: Entry) -> None:
+    ledger.baseline = _baseline_of(entry.body)
+    if ledger.first_baseline is None:
+        ledger.first_baseline = ledger.baseline
+
+
+def _first_baseline(ledger: Ledger, entry: Entry) -> None:
+    ledger.first_baseline = _baseline_of(entry.body)
+
+
+def _experiment(ledger: Ledger, entry: Entry) -> None:
+    b = entry.body
+    ledger.experiments[b["id"]] = Experiment(
+        id=b["id"], kind=b["kind"], title=b["title"], base=configuration_from(b["base"]), sitting=ledger.sitting,
+        item=b.get("item"), change=change_from(b.get("change", {})), goal=b.get("goal", 0), began=entry.at,
+        candidate=configuration_from(b["candidate"]) if b.get("candidate") else None,
+    )  # fmt: skip
+    ledger.steps += 1
+
+
+def _edit(ledger: Ledger, entry: Entry, **changes: Any) -> Experiment:
+    edited = replace(ledger.experiments[entry.body["experiment"]], **changes)
+    ledger.experiments[edited.id] = edited
+    return edited
+
+
+def _candidate(ledger: Ledger, entry: Entry) -> None:
+    _edit(ledger, entry, candidate=configuration_from(entry.body["configuration"]))
+
+
+def _run(ledger: Ledger, entry: Entry) -> None:
+    run = from_body(Run, entry.body["run"])
+    runs = ledger.experiments[entry.body["experiment"]].runs
+    _edit(ledger, entry, runs=(*runs, run))
+
+
+def _failure(ledger: Ledger, entry: Entry) -> None:
+    failures = ledger.experiments[entry.body["experiment"]].failures
+    _edit(ledger, entry, failures=(*failures, from_body(Failure, entry.body["failure"])))
+
+
+def _gate(ledger: Ledger, entry: Entry) -> None:
+    gated = ledger.experiments[entry.body["experiment"]].gated
+    done = _edit(ledger, entry, gated=(*gated, entry.body["arm"]))
+    configuration = done.base if entry.body["arm"] == "baseline" else done.candidate
+    if configuration and entry.body.get("accept_length") is not None:
+        ledger.accept_length[configuration.fingerprint()] = entry.body["accept_length"]
+
+
+def _verdict(ledger: Ledger, entry: Entry) -> None:
+    b = entry.body
+    done = _edit(
+        ledger, entry, verdict=b["verdict"], because=b["because"], sitting=ledger.sitting,
+        effect=b.get("effect"), low=b.get("low"), high=b.get("high"),
+    )  # fmt: skip
+    for arm, configuration in (("baseline", done.base), ("candidate", done.candidate)):
+        values = list(done.values(arm).values())
+        if configuration and len(values) >= 2:
+            ledger.noise.setdefault(configuration.environment, []).append(noise_of(values))
+    effect = f" {done.effect:+.1%}" if done.effect is not None and done.kind != BASELINE else ""
+    _remember(ledger, f"{done.id} {done.title}: {done.verdict}{effect}")
+
+
+def _dead_end(ledger: Ledger, entry: Entry) -> None:
+    dead_end = from_body(DeadEnd, entry.body)
+    ledger.dead_ends[dead_end.id] = dead_end
+    ledger.reopened.pop(dead_end.id, None)
+    _remember(ledger, f"dead end: {dead_end.title}")
+
+
+def _reopened(ledger: Ledger, entry: Entry) -> None:
+    ledger.reopened[entry.body["dead_end"]] = entry.body["because"]
+    _remember(ledger, f"reopened {entry.body['dead_end']}: {entry.body['because']}")
+
+
+def _item_status(ledger: Ledger, entry: Entry) -> None:
+    ledger.item_status[entry.body["item"]] = Status(entry.body["status"])
+    ledger.item_result[entry.body["item"]] = entry.body.get("result", "")
+
+
+def _plan_written(ledger: Ledger, entry: Entry) -> None:
+    ledger.plan_written.update({item: Status(status) for item, status in entry.body["statuses"].items()})
+
+
+def _question(ledger: Ledger, entry: Entry) -> None:
+    question = from_body(Question, entry.body)
+    ledger.questions[question.id] = question
+    _remember(ledger, f"asked {question.id} ({question.reason})")
+
+
+def _answer(ledger: Ledger, entry: Entry) -> None:
+    asked = ledger.questions[entry.body["id"]]
+    ledger.questions[asked.id] = replace(asked, answer=entry.body["answer"])
+    if asked.reason == "unrecorded-work" and entry.body["answer"] == "set-aside":
+        ledger.to_set_aside.update(asked.facts)
+    if asked.reason == "too-noisy" and entry.body["answer"] == "quiet":
+        ledger.noise.clear()
+    _remember(ledger, f"{asked.id} was answered: {entry.body['answer']}")
+
+
+def _intent(ledger: Ledger, entry: Entry) -> None:
+    ledger.pending[str(entry.key)] = entry.body
+
+
+def _result(ledger: Ledger, entry: Entry) -> None:
+    ledger.pending.pop(str(entry.key), None)
+
+
+def _launched(ledger: Ledger, entry: Entry) -> None:
+    ledger.processes[(entry.body["pid"], entry.body["start_time"])] = entry.body["launch"]
+
+
+def _stopped(ledger: Ledger, entry: Entry) -> None:
+    ledger.processes.pop((entry.body["pid"], entry.body["start_time"]), None)
+
+
+def _restored(ledger: Ledger, entry: Entry) -> None:
+    ledger.restored.append(entry.body)
+    _remember(ledger, f"restored the known-good state: {entry.body['what']}")
+
+
+def _handoff(ledger: Ledger, entry: Entry) -> None:
+    ledger.handoffs.append(entry.body["id"])
+    ledger.handoff_seq = entry.seq
+
+
+def _remember(ledger: Ledger, line: str) -> None:
+    ledger.recent = [*ledger.recent[-11:], line]
+
+
+_HANDLERS: dict[str, Callable[[Ledger, Entry], None]] = {
+    "sitting": _sitting,
+    "took-over": _took_over,
+    "attempt": _attempt,
+    "baseline": _baseline,
+    "first-baseline": _first_baseline,
+    "experiment": _experiment,
+    "candidate": _candidate,
+    "run": _run,
+    "failure": _failure,
+    "gate": _gate,
+    "verdict": _verdict,
+    "dead-end": _dead_end,
+    "reopened": _reopened,
+    "item-status": _item_status,
+    "plan-written": _plan_written,
+    "question": _question,
+    "answer": _answer,
+    "intent": _intent,
+    "result": _result,
+    "launched": _launched,
+    "stopped": _stopped,
+    "restored": _restored,
+    "handoff": _handoff,
+}

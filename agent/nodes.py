@@ -1,0 +1,272 @@
+"""The nodes of the state machine. Each does one thing, notes what came of it, and names the node that follows.
+
+The state that is checkpointed holds identifiers and small scalars only. What a node needs besides, it takes from the
+journal; plan, findings and decision of the present round are kept on the `Round`, which lives as long as the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import TypedDict
+
+from optagent.agent import experimenting as work
+from optagent.agent.cells import Cell
+from optagent.agent.decide import Decision, Verb, decide
+from optagent.agent.hand_off import write_handoff
+from optagent.agent.ledger import BASELINE, Experiment, Failure
+from optagent.agent.orient import Orientation, orient
+from optagent.agent.plan.model import Plan, Status
+from optagent.agent.plan_sync import set_status
+from optagent.agent.reconciling import Reconciled, known_good_state, probe, reconcile
+from optagent.agent.records import Question
+from optagent.agent.session import Session, next_id
+from optagent.agent.settling import settle
+from optagent.agent.situation import (
+    Limits,
+    Situation,
+    answered_with,
+    baseline_check,
+    is_confirmed,
+    noise_for,
+    repeated_failures,
+)
+from optagent.agent.verdict import Judgement, Verdict
+
+
+class State(TypedDict, total=False):
+    """What a checkpoint holds. `steps` counts the steps of this sitting, `ended` says why the sitting ends."""
+
+    steps: int
+    experiment: str
+    arm: str
+    pair: int
+    attempt: int
+    pid: int
+    start_time: float
+    url: str
+    following: str
+    ended: str
+
+
+@dataclass
+class Round:
+    """What the nodes of one process share: the session, and plan, findings and decision of the present round."""
+
+    session: Session
+    orientation: Orientation | None = None
+    reconciled: Reconciled | None = None
+    decision: Decision | None = None
+    judged: Judgement | None = None
+    told: set[str] = field(default_factory=set)
+
+    @property
+    def plan(self) -> Plan:
+        assert self.orientation is not None
+        return self.orientation.plan
+
+    @property
+    def facts(self) -> dict[str, str]:
+        return self.reconciled.facts if self.reconciled else {}
+
+
+def orient_node(state: State, round_: Round) -> State:
+    round_.orientation = orient(round_.session)
+    if not round_.told:
+        _tell_orientation(round_)
+    return {"following": "reconcile"}
+
+
+def _tell_orientation(round_: Round) -> None:
+    session, orientation = round_.session, round_.orientation
+    assert orientation is not None
+    items = orientation.plan.items
+    left = [i for i in items if session.ledger.item_status.get(i.id, i.status) in (Status.OPEN, Status.TRYING, Status.PARKED)]
+    ranked = [i for i in items if i.rank is not None]
+    session.narrator.tell("step", f"plan {session.config.plan}: {len(ranked)} ranked items, {len(left)} still to settle")
+    for item in left[:9]:
+        session.narrator.tell("plain", f"{item.rank if item.rank is not None else '-'}. {item.title} ({item.id})")
+    handoff = orientation.handoff
+    if handoff is None:
+        session.narrator.tell("step", "no handoff yet: the configuration of optagent.toml is where it starts from")
+    else:
+        kind = "" if handoff.structured else ", free-form: nothing in it counts as verified"
+        session.narrator.tell(
+            "step", f"handoff {orientation.handoff_path} ({handoff.written}{kind}): {len(handoff.claims)} claims, "
+            f"{len(handoff.dead_ends)} dead ends, {len(handoff.in_flight)} in flight",
+        )  # fmt: skip
+        baseline = handoff.baseline
+        if baseline is not None and baseline.measurement is not None:
+            m = baseline.measurement
+            session.narrator.tell("plain", f"it says: baseline {m.metric} {m.value:.4g}; to be verified")
+    round_.told.add("orientation")
+
+
+def reconcile_node(state: State, round_: Round) -> State:
+    assert round_.orientation is not None
+    round_.session.narrator.now("looking at processes, port, GPUs, checkout and environment files")
+    round_.reconciled = reconcile(round_.session, round_.orientation)
+    round_.orientation = replace(round_.orientation, plan=orient(round_.session).plan)
+    return {"following": "decide"}
+
+
+def situation_of(round_: Round) -> Situation:
+    """The situation as plan, ledger and findings give it."""
+    session, ledger = round_.session, round_.session.ledger
+    config = session.config
+    assert round_.orientation is not None and round_.reconciled is not None
+    baseline = known_good_state(session, round_.orientation)
+    first = ledger.first_baseline or (round_.orientation.handoff.first_baseline if round_.orientation.handoff else None)
+    tolerance = config.measuring.baseline_tolerance
+    handoff = round_.orientation.handoff
+    dead_ends = {d.id: d for d in handoff.dead_ends} if handoff and session.look_only else {}
+    return Situation(
+        plan=round_.plan, baseline=baseline, first_baseline=first, principles=config.principles,
+        status=dict(ledger.item_status), written=dict(ledger.plan_written), results=dict(ledger.item_result),
+        dead_ends=tuple({**dead_ends, **ledger.dead_ends}.values()), questions=tuple(ledger.questions.values()),
+        approvals=frozenset(config.approvals) | answered_with(ledger, "approve"), exceptions=answered_with(ledger, "allow"),
+        declined=answered_with(ledger, "decline") | answered_with(ledger, "drop"), repeated=repeated_failures(ledger),
+        facts=round_.facts, findings=round_.reconciled.findings, limits=_limits(session),
+        check=baseline_check(ledger, baseline, config.objective.direction, tolerance),
+        noise=noise_for(ledger, baseline.configuration.environment), min_effect=config.objective.min_effect,
+        max_pairs=config.measuring.max_pairs, tolerance=tolerance, under_way=ledger.current(),
+        confirmed=is_confirmed(ledger, baseline, first),
+    )  # fmt: skip
+
+
+def _limits(session: Session) -> Limits:
+    hours = session.config.budget.hours
+    if hours is None or not session.ledger.started_at:
+        return Limits()
+    spent = datetime.fromisoformat(session.time()) - datetime.fromisoformat(session.ledger.started_at)
+    return Limits(None, hours - spent.total_seconds() / 3600)
+
+
+def decide_node(state: State, round_: Round) -> State:
+    session = round_.session
+    decision = decide(situation_of(round_))
+    round_.decision = decision
+    for question in decision.questions:
+        _ask(session, question)
+    for dead_end, because in decision.reopened:
+        session.note("reopened", {"dead_end": dead_end, "because": because})
+    session.note("decision", {"verb": decision.verb, "reason": decision.reason, "because": decision.because})
+    if decision.verb is Verb.CONTINUE and decision.step is not None:
+        limit = session.step_limit
+        if limit is not None and state.get("steps", 0) >= limit:
+            return {"following": "hand_off", "ended": f"the budget of {limit} steps is used"}
+        session.narrator.tell("step", f"step {state.get('steps', 0) + 1}: {decision.step.title}")
+        session.narrator.tell("why", decision.because)
+        return {"following": "prepare", "steps": state.get("steps", 0) + 1}
+    session.narrator.tell("why", decision.because)
+    ended = f"{'asked' if decision.verb is Verb.ASK else 'finished'}: {decision.because}"
+    return {"following": "hand_off", "ended": ended}
+
+
+def _ask(session: Session, question: Question) -> None:
+    asked = replace(question, id=next_id("Q", len(session.ledger.questions)))
+    session.note("question", asked, asked.id)
+    if question.item is not None:
+        set_status(session, question.item, Status.PARKED, f"waits for the answer to {asked.id}")
+    session.narrator.tell("ask", f"{asked.id} ({asked.reason}): {asked.text} - parked, the rest goes on")
+
+
+def prepare_node(state: State, round_: Round) -> State:
+    session = round_.session
+    assert round_.decision is not None and round_.decision.step is not None
+    experiment = work.begin(session, round_.decision.step)
+    round_.judged = None
+    failure = work.prepare(session, experiment)
+    if failure is not None:
+        return _failed(session, experiment, failure)
+    return _next_cell(session, session.ledger.experiments[experiment.id])
+
+
+def _failed(session: Session, experiment: Experiment, failure: Failure) -> State:
+    session.note("failure", {"experiment": experiment.id, "failure": failure})
+    return {"following": "diagnose", "experiment": experiment.id}
+
+
+def _next_cell(session: Session, experiment: Experiment) -> State:
+    cell = work.plan_cell(session, experiment)
+    if cell is None:
+        return {"following": "judge", "experiment": experiment.id}
+    return {"following": "launch", "experiment": experiment.id, "arm": cell.arm, "pair": cell.pair, "attempt": cell.attempt}
+
+
+def _present(state: State, round_: Round) -> tuple[Experiment, Cell]:
+    experiment = round_.session.ledger.experiments[state["experiment"]]
+    return experiment, Cell(experiment.id, state["arm"], state["pair"], state.get("attempt", 0))
+
+
+def launch_node(state: State, round_: Round) -> State:
+    session = round_.session
+    experiment, cell = _present(state, round_)
+    if work.measured_before(session, cell):
+        return {"following": "measure", "pid": 0, "url": ""}
+    launched = work.launch(session, experiment, cell)
+    if launched.outcome != "ready" or launched.pid is None or launched.start_time is None:
+        return _failed(session, experiment, work.failure_of(cell, launched, f".optagent/logs/{cell.name}.log"))
+    return {"following": "gate", "pid": launched.pid, "start_time": launched.start_time, "url": launched.url or ""}
+
+
+def gate_node(state: State, round_: Round) -> State:
+    session = round_.session
+    experiment, cell = _present(state, round_)
+    failure = work.gate(session, experiment, cell, state["url"])
+    if failure is None:
+        return {"following": "measure"}
+    work.let_go(session, state["pid"], state["start_time"], cell.name)
+    return _failed(session, experiment, failure)
+
+
+def measure_node(state: State, round_: Round) -> State:
+    session = round_.session
+    experiment, cell = _present(state, round_)
+    work.measure(session, experiment, cell, state["url"])
+    if state["pid"]:
+        work.let_go(session, state["pid"], state["start_time"], cell.name)
+    return {"following": "judge"}
+
+
+def judge_node(state: State, round_: Round) -> State:
+    session = round_.session
+    experiment = session.ledger.experiments[state["experiment"]]
+    round_.judged = work.judge(session, experiment)
+    if round_.judged.verdict is Verdict.MORE:
+        return _next_cell(session, experiment)
+    return {"following": "settle"}
+
+
+def diagnose_node(state: State, round_: Round) -> State:
+    """What a failure means: another try where it may pass by itself, otherwise the end of the experiment."""
+    session = round_.session
+    experiment = session.ledger.experiments[state["experiment"]]
+    failure = experiment.failures[-1]
+    session.narrator.tell("bad", f"{experiment.id} {failure.arm}: {failure.summary}")
+    for line in failure.evidence[:3]:
+        session.narrator.tell("plain", line)
+    may_retry = failure.arm == "baseline" or failure.kind == "port-in-use"
+    if may_retry and len(experiment.failures) < work.TRIES:
+        session.narrator.tell("why", "this need not come from the change: once more")
+        return _next_cell(session, experiment)
+    verdict = Verdict.INVALID if failure.stage == "gate" or (failure.arm == "baseline" and experiment.kind != BASELINE) else Verdict.FAILED
+    round_.judged = Judgement(verdict, failure.summary)
+    return {"following": "settle"}
+
+
+def settle_node(state: State, round_: Round) -> State:
+    session = round_.session
+    assert round_.judged is not None
+    settle(session, round_.plan, session.ledger.experiments[state["experiment"]], round_.judged, round_.facts)
+    return {"following": "orient", "experiment": ""}
+
+
+def hand_off_node(state: State, round_: Round) -> State:
+    session, decision = round_.session, round_.decision
+    asks = decision is not None and decision.verb is Verb.ASK
+    following = "ask" if asks else "end"
+    if session.ledger.fact_seq > session.ledger.handoff_seq or not session.ledger.handoffs:
+        path = write_handoff(session, probe(session), decision.standings if decision else (), state.get("ended", ""))
+        session.narrator.tell("good", f"handoff written: {path}")
+    return {"following": following}

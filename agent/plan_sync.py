@@ -1,0 +1,54 @@
+"""The plan's statuses as a view of the journal: recorded first, then written into the document in place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from optagent.agent.plan.model import Plan, Status
+from optagent.agent.plan.write import with_status
+from optagent.agent.reconcile import sha256
+from optagent.agent.session import Session
+from optagent.agent.standing import edited_by_owner
+from optagent.tools.calls.files import ReadText, WriteText
+
+TRIES = 3
+"""How often a plan that its owner saves at the same moment is read and written again."""
+
+
+def set_status(session: Session, item: str, status: Status, result: str = "") -> None:
+    """Record an item's status, then show it in the plan."""
+    session.note("item-status", {"item": item, "status": status, "result": result})
+    write_statuses(session, {item: status})
+
+
+def write_statuses(session: Session, statuses: Mapping[str, Status]) -> None:
+    """Put these statuses into the plan's document, each with its recorded result, touching nothing else."""
+    path = session.config.plan
+    for _ in range(TRIES):
+        read = session.toolbox.read_text(ReadText(path=path))
+        if read.text is None:
+            break
+        text = read.text
+        for item, status in statuses.items():
+            text = with_status(text, item, status, session.ledger.item_result.get(item, ""))
+        if text == read.text:
+            session.note("plan-written", {"statuses": statuses})
+            return
+        key = f"{session.ledger.sitting}:plan:{session.ledger.seq}:{sha256(text)[:12]}"
+        written = session.toolbox.write_text(WriteText(key=key, path=path, text=text, expect_sha256=read.sha256))
+        if written.written:
+            session.note("plan-written", {"statuses": statuses})
+            return
+    session.narrator.tell("note", f"{path} could not be brought up to date; the journal has the statuses")
+
+
+def bring_up_to_date(session: Session, plan: Plan) -> None:
+    """Write statuses that the journal has and the plan does not show, where the difference is not the owner's edit."""
+    ledger = session.ledger
+    behind: dict[str, Status] = {}
+    for item in plan.items:
+        recorded = ledger.item_status.get(item.id)
+        if recorded is not None and recorded != item.status and not edited_by_owner(item, ledger.plan_written):
+            behind[item.id] = recorded
+    if behind:
+        write_statuses(session, behind)

@@ -1,0 +1,205 @@
+"""Holding what a handoff claims, and what the journal expects, against what a probe saw. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from optagent.agent.ledger import Ledger
+from optagent.agent.records import Claim
+from optagent.tools.calls.configuration import Configuration
+from optagent.tools.calls.world import World
+
+
+class Outcome(StrEnum):
+    HOLDS = "holds"
+    BROKEN = "does not hold"
+    UNKNOWN = "cannot be checked"
+
+
+@dataclass(frozen=True)
+class Check:
+    """What became of one claim, and what was seen."""
+
+    claim: Claim
+    outcome: Outcome
+    because: str
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A process of ours that is still there: its launch, its pid and its start time."""
+
+    launch: str
+    pid: int
+    start_time: float
+
+
+@dataclass(frozen=True)
+class Findings:
+    """How the world differs from the known-good state. Empty fields mean that it does not.
+
+    `foreign` and `unrecorded` are for the owner to settle; `leftovers`, `drifted` and `checkout_off` are ours to clean.
+    """
+
+    foreign: str = ""
+    unrecorded: str = ""
+    leftovers: tuple[Leftover, ...] = ()
+    drifted: tuple[str, ...] = ()
+    checkout_off: str = ""
+    missing_environment: str = ""
+
+    @property
+    def clean(self) -> bool:
+        return self == Findings()
+
+
+def facts_of(world: World, environment: str) -> dict[str, str]:
+    """The facts that conditions such as `cuda>=13` speak of. What is unknown is absent."""
+    facts = dict(world.versions)
+    facts["environment"] = environment
+    if world.gpus:
+        facts["gpu.count"] = str(len(world.gpus))
+        facts["gpu.name"] = world.gpus[0].name
+        facts["gpu.memory_gb"] = f"{world.gpus[0].memory_total_gb:g}"
+        if world.gpus[0].compute_capability:
+            facts["compute_capability"] = world.gpus[0].compute_capability
+    return facts
+
+
+def find(world: World, known_good: Configuration, ledger: Ledger) -> Findings:
+    """What is not as the known-good state says, with whose it is."""
+    leftovers = tuple(
+        Leftover(p.launch or ledger.processes[(p.pid, p.start_time)], p.pid, p.start_time)
+        for p in world.processes
+        if p.alive and (p.launch or (p.pid, p.start_time) in ledger.processes)
+    )
+    off, unrecorded = _checkout(world, known_good, ledger)
+    if unrecorded in ledger.to_set_aside:
+        off, unrecorded = unrecorded, ""
+    return Findings(
+        foreign="" if leftovers else _foreign(world),
+        unrecorded=unrecorded,
+        leftovers=leftovers,
+        drifted=tuple(n for n, text in known_good.files.items() if world.files.get(n) != sha256(text)),
+        checkout_off=off,
+        missing_environment="" if world.environments.get(known_good.environment, True) else known_good.environment,
+    )
+
+
+def _foreign(world: World) -> str:
+    server = world.server
+    if server is not None and not server.known:
+        who = f"pid {server.pid}" if server.pid else "a process that cannot be identified"
+        return f"{who} listens on the deployment's port" + (f": {server.command[:120]}" if server.command else "")
+    if world.port_open and server is None:
+        return "something listens on the deployment's port"
+    holders = sorted({pid for gpu in world.gpus or [] for pid in gpu.holders})
+    if holders:
+        return f"GPU memory is held by pid {', '.join(map(str, holders))}"
+    return ""
+
+
+def _checkout(world: World, known_good: Configuration, ledger: Ledger) -> tuple[str, str]:
+    """(what is ours to put back, what nobody recorded)."""
+    seen = world.checkout
+    if seen is None:
+        return "", ""
+    if seen.problem:
+        return "", f"the source checkout cannot be read: {seen.problem}"
+    if seen.dirty:
+        files = ", ".join(seen.dirty[:5]) + (" ..." if len(seen.dirty) > 5 else "")
+        if seen.dirty_sha256 not in ledger.known_dirt:
+            return "", f"uncommitted changes in {files}"
+        return f"experimental edits in {files}", ""
+    if known_good.revision and seen.revision != known_good.revision:
+        tried = {e.candidate.revision for e in ledger.experiments.values() if e.candidate}
+        if seen.revision in tried or (seen.branch or "").startswith("optagent/"):
+            return f"checkout is at {seen.revision[:12]}, not at {known_good.revision[:12]}", ""
+        return "", f"the checkout is at {seen.revision[:12]} ({seen.branch or 'detached'}), which nobody recorded"
+    return "", ""
+
+
+def check_claims(claims: Sequence[Claim], world: World, measured: Mapping[str, float], tolerance: float) -> list[Check]:
+    """Each claim with its outcome. `measured` has what was measured since, by metric key; `tolerance` is a fraction."""
+    checks: list[Check] = []
+    for claim in claims:
+        checker = _CHECKERS.get(claim.kind)
+        if checker is None:
+            checks.append(Check(claim, Outcome.UNKNOWN, "nothing to look at"))
+        elif claim.kind == "baseline":
+            checks.append(_baseline(claim, measured, tolerance))
+        else:
+            checks.append(checker(claim, world))
+    return checks
+
+
+def _compare(claim: Claim, seen: str | None, what: str) -> Check:
+    if seen is None:
+        return Check(claim, Outcome.UNKNOWN, f"{what} could not be seen")
+    if seen == claim.expected:
+        return Check(claim, Outcome.HOLDS, f"{what} is {_short(seen)}")
+    return Check(claim, Outcome.BROKEN, f"{what} is {_short(seen)}, not {_short(claim.expected)}")
+
+
+def _short(text: str) -> str:
+    return text[:12] if len(text) in (40, 64) and " " not in text else text
+
+
+def _baseline(claim: Claim, measured: Mapping[str, float], tolerance: float) -> Check:
+    value = measured.get(claim.subject)
+    if value is None:
+        return Check(claim, Outcome.UNKNOWN, "not measured since")
+    try:
+        expected = float(claim.expected)
+    except ValueError:
+        return Check(claim, Outcome.UNKNOWN, f"{claim.expected!r} is not a number")
+    off = value / expected - 1 if expected else float("inf")
+    outcome = Outcome.HOLDS if abs(off) <= tolerance else Outcome.BROKEN
+    return Check(claim, outcome, f"measured {value:.4g}, {off:+.1%} against the claim")
+
+
+def _version(claim: Claim, world: World) -> Check:
+    return _compare(claim, world.versions.get(claim.subject), claim.subject)
+
+
+def _file(claim: Claim, world: World) -> Check:
+    if claim.subject not in world.files:
+        return Check(claim, Outcome.UNKNOWN, f"{claim.subject} was not looked at")
+    return _compare(claim, world.files[claim.subject] or "missing", claim.subject)
+
+
+def _revision(claim: Claim, world: World) -> Check:
+    return _compare(claim, world.checkout.revision if world.checkout else None, "the checkout's revision")
+
+
+def _checkout_state(claim: Claim, world: World) -> Check:
+    if world.checkout is None:
+        return _compare(claim, None, "the checkout")
+    return _compare(claim, world.checkout.dirty_sha256 if world.checkout.dirty else "clean", "the checkout's uncommitted content")
+
+
+def _server(claim: Claim, world: World) -> Check:
+    return _compare(claim, "running" if world.port_open else "stopped", "the server")
+
+
+def _gpus(claim: Claim, world: World) -> Check:
+    seen = f"{len(world.gpus)} x {world.gpus[0].name}" if world.gpus else None
+    return _compare(claim, seen, "the GPUs")
+
+
+_CHECKERS: dict[str, Callable[[Claim, World], Check]] = {
+    "version": _version,
+    "file": _file,
+    "revision": _revision,
+    "checkout": _checkout_state,
+    "server": _server,
+    "gpus": _gpus,
+    "baseline": _version,
+}
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,106 @@
+"""A sitting at work: the toolbox, the journal with its ledger, the configuration, and somebody to tell what happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from optagent.agent.config import CampaignConfig
+from optagent.agent.jsonable import to_body
+from optagent.agent.ledger import Ledger, fold
+from optagent.agent.records import Baseline
+from optagent.tools.calls.clock import AskTime
+from optagent.tools.calls.configuration import Configuration
+from optagent.tools.journal_store import Draft, Entry, Journal, View
+from optagent.tools.toolbox import Toolbox
+
+
+class Narrator(Protocol):
+    """Somebody who is told what happens, for people to see. Nothing depends on what it does."""
+
+    def tell(self, what: str, text: str) -> None:
+        """One line that stays. `what` is its sort: step, why, good, bad, note, ask, plain."""
+        ...
+
+    def now(self, text: str) -> None:
+        """What is being done at this moment; replaces the one before."""
+        ...
+
+
+class LedgerJournal:
+    """A journal that keeps its ledger up to date with every entry it takes."""
+
+    def __init__(self, inner: Journal) -> None:
+        self._inner = inner
+        self.ledger: Ledger = fold(inner.entries())
+
+    def append(self, kind: str, body: Mapping[str, Any], key: str | None = None, at: str | None = None) -> Entry:
+        return self.append_all([Draft(kind, body, key, at)])[0]
+
+    def append_all(self, drafts: Sequence[Draft]) -> list[Entry]:
+        entries = self._inner.append_all(drafts)
+        for entry in entries:
+            if entry.seq > self.ledger.seq:
+                self.ledger.apply(entry)
+        return entries
+
+    def entries(self, after: int = 0, kind: str | None = None, limit: int | None = None) -> Iterator[Entry]:
+        return self._inner.entries(after, kind, limit)
+
+    def find(self, kind: str, key: str) -> Entry | None:
+        return self._inner.find(kind, key)
+
+    def last(self, kind: str) -> Entry | None:
+        return self._inner.last(kind)
+
+    def last_seq(self) -> int:
+        return self._inner.last_seq()
+
+    def save_view(self, name: str, seq: int, body: Mapping[str, Any]) -> None:
+        self._inner.save_view(name, seq, body)
+
+    def load_view(self, name: str) -> View | None:
+        return self._inner.load_view(name)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+@dataclass
+class Session:
+    """What the nodes of the state machine work with. `look_only` forbids every effect."""
+
+    config: CampaignConfig
+    toolbox: Toolbox
+    journal: LedgerJournal
+    narrator: Narrator
+    look_only: bool = False
+    step_limit: int | None = None
+    _noted: int = field(default=0, repr=False)
+
+    @property
+    def ledger(self) -> Ledger:
+        return self.journal.ledger
+
+    def note(self, kind: str, body: Any, key: str | None = None) -> Entry:
+        """Record a fact; a dataclass is recorded as its JSON object."""
+        return self.journal.append(kind, to_body(body), key)
+
+    def time(self) -> str:
+        return self.toolbox.clock(AskTime()).now
+
+    def baseline(self) -> Baseline:
+        """The configuration that is kept so far; before anything was recorded, the one of optagent.toml."""
+        return self.ledger.baseline or Baseline(self.configured(), None, "as configured")
+
+    def configured(self) -> Configuration:
+        """The baseline that optagent.toml describes, without its environment files' text and its revision."""
+        d = self.config.deployment
+        return Configuration(d.environment, dict(d.flags), dict(d.env))
+
+
+def next_id(prefix: str, count: int) -> str:
+    """The id after `count` others: E0001, Q1, S001."""
+    width = {"E": 4, "S": 3}.get(prefix, 1)
+    return f"{prefix}{count + 1:0{width}d}"

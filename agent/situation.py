@@ -1,0 +1,141 @@
+"""Everything `decide` looks at, as one immutable value, and how it is taken from plan, ledger and findings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from optagent.agent.ledger import BASELINE, CONFIRM, Experiment, Ledger
+from optagent.agent.plan.model import Item, Plan, Status
+from optagent.agent.principles import PrinciplesLike
+from optagent.agent.reconcile import Findings
+from optagent.agent.records import Baseline, DeadEnd, Question
+from optagent.agent.standing import Bench
+from optagent.agent.verdict import Noise, Verdict, pooled
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What is left of the sitting's budget; None is no limit."""
+
+    steps_left: int | None = None
+    hours_left: float | None = None
+
+
+@dataclass(frozen=True)
+class BaselineCheck:
+    """How the baseline stands in this sitting. `off` is how far the re-measured value lies from its record (a
+    fraction, signed), `misses` how often in a row it was out of tolerance."""
+
+    measured: bool = False
+    off: float = 0.0
+    misses: int = 0
+    failed: str = ""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The world as `decide` sees it."""
+
+    plan: Plan
+    baseline: Baseline
+    first_baseline: Baseline | None
+    principles: PrinciplesLike
+    status: Mapping[str, Status] = field(default_factory=dict)
+    written: Mapping[str, Status] = field(default_factory=dict)
+    results: Mapping[str, str] = field(default_factory=dict)
+    dead_ends: tuple[DeadEnd, ...] = ()
+    questions: tuple[Question, ...] = ()
+    approvals: frozenset[str] = frozenset()
+    exceptions: frozenset[str] = frozenset()
+    declined: frozenset[str] = frozenset()
+    repeated: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+    findings: Findings = Findings()
+    limits: Limits = Limits()
+    check: BaselineCheck = BaselineCheck()
+    noise: Noise | None = None
+    min_effect: float = 0.02
+    max_pairs: int = 12
+    tolerance: float = 0.03
+    under_way: Experiment | None = None
+    confirmed: bool = False
+    reads_prose: bool = False
+
+    def bench(self) -> Bench:
+        return Bench(
+            self.plan, self.status, self.written, self.results, self.dead_ends, self.questions, self.approvals, self.exceptions,
+            self.declined, self.repeated, self.facts, self.principles, self.reads_prose,
+        )  # fmt: skip
+
+    def candidates(self) -> list[Item]:
+        """The plan's items, then the dead ends that no item stands for: they may reopen too."""
+        known = {i.id for i in self.plan.items}
+        orphans = [
+            Item(d.id, d.title, 0, status=Status.DEAD, change=d.change, retry_when=d.retry_when)
+            for d in self.dead_ends
+            if d.change is not None and d.id not in known and (d.item is None or d.item not in known)
+        ]
+        return [*self.plan.items, *orphans]
+
+
+def answered_with(ledger: Ledger, key: str) -> frozenset[str]:
+    """Items whose last answered question got this answer."""
+    last = {q.item: q.answer for q in ledger.questions.values() if q.item and q.answer is not None}
+    return frozenset(item for item, answer in last.items() if answer == key)
+
+
+def repeated_failures(ledger: Ledger) -> dict[str, str]:
+    """Items that failed twice running for the same cause, with that cause, unless the owner wants another try."""
+    again = answered_with(ledger, "again")
+    found: dict[str, str] = {}
+    for item in {e.item for e in ledger.experiments.values() if e.item}:
+        tries = [e for e in ledger.of_item(item) if e.verdict]
+        if len(tries) < 2 or item in again:
+            continue
+        kinds = [e.failures[-1].kind if e.verdict == Verdict.FAILED and e.failures else "" for e in tries[-2:]]
+        if kinds[0] and kinds[0] == kinds[1]:
+            found[item] = tries[-1].failures[-1].summary
+    return found
+
+
+def baseline_check(ledger: Ledger, baseline: Baseline, direction: str, tolerance: float) -> BaselineCheck:
+    """What this sitting's measurements of the baseline say about its record."""
+    mine = [
+        e
+        for e in ledger.experiments.values()
+        if e.sitting == ledger.sitting and e.kind == BASELINE and e.verdict
+        and e.base.fingerprint() == baseline.configuration.fingerprint()
+    ]  # fmt: skip
+    kept_here = any(
+        e.sitting == ledger.sitting and e.verdict == Verdict.KEEP and e.candidate and e.candidate.fingerprint() == baseline.configuration.fingerprint()
+        for e in ledger.experiments.values()
+    )  # fmt: skip
+    failed = [
+        e.failures[-1].summary
+        for e in ledger.experiments.values()
+        if e.sitting == ledger.sitting and e.verdict and e.failures and e.failures[-1].arm == "baseline"
+    ]
+    misses, off = 0, 0.0
+    for e in mine:
+        if e.effect is not None:
+            off = e.effect
+            misses = misses + 1 if abs(e.effect) > tolerance else 0
+    measured = kept_here or any(e.effect is not None and abs(e.effect) <= tolerance or e.verdict == Verdict.KEEP for e in mine)
+    return BaselineCheck(measured, off, misses, failed[-1] if failed else "")
+
+
+def noise_for(ledger: Ledger, environment: str) -> Noise | None:
+    """The noise of one launch in this environment, from all that was measured there; None when nothing was."""
+    found = ledger.noise_in(environment)
+    return pooled(found) if found else None
+
+
+def is_confirmed(ledger: Ledger, baseline: Baseline, first: Baseline | None) -> bool:
+    """Whether the present baseline is the first one, or was already held against it side by side."""
+    mark = baseline.configuration.fingerprint()
+    if first is None or first.configuration.fingerprint() == mark:
+        return True
+    return any(
+        e.kind == CONFIRM and e.verdict and e.candidate and e.candidate.fingerprint() == mark for e in ledger.experiments.values()
+    )

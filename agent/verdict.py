@@ -1,0 +1,158 @@
+"""Keep or revert: a paired sequential test on log ratios, with noise that was measured on the baseline itself.
+
+Wald, "Sequential Tests of Statistical Hypotheses" (1945): H0 no gain, H1 a gain of the minimum effect, at a false-keep
+rate of 5 % and a miss rate of 10 %. All ratios are 100·ln(candidate/baseline), with the sign turned so that plus is
+better; for small changes that is the gain in per cent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+ALPHA, BETA = 0.05, 0.10
+KEEP_AT = math.log((1 - BETA) / ALPHA)
+REVERT_AT = math.log(BETA / (1 - ALPHA))
+KEEP_AT_THE_END = math.log(4)
+"""At the last pair a change is kept at odds of four to one; a simpler configuration wins ties."""
+MIN_PAIRS = 2
+NOISE_FLOOR = 0.3
+"""Per cent. No launch-to-launch spread below this is believed: six launches cannot show it."""
+SCREEN_SIGMAS = 3.0
+
+
+class Verdict(StrEnum):
+    KEEP = "keep"
+    REVERT = "revert"
+    INCONCLUSIVE = "inconclusive"
+    INVALID = "invalid"
+    FAILED = "failed"
+    MORE = "more"
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviation of one launch's result, in per cent of it, and the degrees of freedom it rests on."""
+
+    launch_sd: float
+    df: int
+
+    @property
+    def pair_sd(self) -> float:
+        return max(self.launch_sd, NOISE_FLOOR) * math.sqrt(2)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """A verdict with what it rests on. `effect`, `low`, `high` are fractions (0.09 = 9 % better), 95 % interval."""
+
+    verdict: Verdict
+    because: str
+    effect: float | None = None
+    low: float | None = None
+    high: float | None = None
+    llr: float | None = None
+    pairs: int = 0
+
+
+def noise_of(values: Sequence[float]) -> Noise:
+    """The noise that repeated launches of one configuration show. Needs two values or more, all above zero."""
+    logs = [100 * math.log(v) for v in values]
+    mean = sum(logs) / len(logs)
+    return Noise(math.sqrt(sum((x - mean) ** 2 for x in logs) / (len(logs) - 1)), len(logs) - 1)
+
+
+def pooled(noises: Sequence[Noise]) -> Noise:
+    """Several estimates of the same noise as one, weighted by their degrees of freedom."""
+    df = sum(n.df for n in noises)
+    return Noise(math.sqrt(sum(n.launch_sd**2 * n.df for n in noises) / df), df)
+
+
+def gain(baseline: float, candidate: float, direction: str) -> float:
+    """100·ln(candidate/baseline), turned so that plus is better. Both values must be above zero."""
+    ratio = 100 * math.log(candidate / baseline)
+    return ratio if direction == "max" else -ratio
+
+
+def expected_pairs(noise: Noise, min_effect: float) -> float:
+    """How many pairs the test needs on average when the change gives exactly the minimum effect (Wald's formula)."""
+    delta = 100 * math.log1p(min_effect)
+    drift = delta**2 / (2 * noise.pair_sd**2)
+    return max(float(MIN_PAIRS), ((1 - BETA) * KEEP_AT + BETA * REVERT_AT) / drift)
+
+
+def too_noisy(noise: Noise, min_effect: float, max_pairs: int) -> bool:
+    """Whether no verdict can be expected within the pairs that are allowed."""
+    return expected_pairs(noise, min_effect) > max_pairs
+
+
+def screen(baseline: Sequence[float], candidate: float, noise: Noise, direction: str) -> Judgement | None:
+    """A clear loss at the first run, which needs no pairs; None when the change deserves them."""
+    reference = math.exp(sum(math.log(b) for b in baseline) / len(baseline))
+    loss = gain(reference, candidate, direction)
+    if loss >= -SCREEN_SIGMAS * noise.pair_sd:
+        return None
+    because = f"the first run is {_percent(loss)} against the baseline, {-loss / noise.pair_sd:.0f} times the noise of a pair"
+    return Judgement(Verdict.REVERT, because, _fraction(loss), *_interval(loss, noise, 1), None, 0)
+
+
+def judge(
+    pairs: Sequence[tuple[float, float]],
+    noise: Noise,
+    *,
+    direction: str,
+    min_effect: float,
+    max_pairs: int,
+    guards: Mapping[str, tuple[float, float]] | None = None,
+) -> Judgement:
+    """The verdict on (baseline, candidate) pairs so far; `more` while another pair is worth its cost.
+
+    `guards` gives for each guarded metric how much worse it got and how much worse it may get, as fractions.
+    """
+    n = len(pairs)
+    if n == 0:
+        return Judgement(Verdict.MORE, "nothing measured yet")
+    gains = [gain(b, c, direction) for b, c in pairs]
+    mean, delta = sum(gains) / n, 100 * math.log1p(min_effect)
+    llr = delta / noise.pair_sd**2 * (sum(gains) - n * delta / 2)
+    low, high = _interval(mean, noise, n)
+
+    def give(verdict: Verdict, because: str) -> Judgement:
+        return Judgement(verdict, because, _fraction(mean), low, high, llr, n)
+
+    span = f"{_percent(mean)} over {n} pair{'s' if n > 1 else ''}"
+    if n < MIN_PAIRS:
+        return give(Verdict.MORE, f"{span}; one pair is never enough")
+    if llr >= KEEP_AT or (n >= max_pairs and llr >= KEEP_AT_THE_END):
+        if worse := _broken_guard(guards or {}):
+            return give(Verdict.REVERT, f"{span}, but {worse}")
+        return give(Verdict.KEEP, f"{span}: a gain of at least {min_effect:.1%} is {math.exp(min(llr, 20)):.0f} times likelier than none")
+    if llr <= REVERT_AT:
+        return give(Verdict.REVERT, f"{span}: no gain of {min_effect:.1%}")
+    if n >= max_pairs:
+        return give(Verdict.INCONCLUSIVE, f"{span}: no verdict within {max_pairs} pairs, so the simpler configuration stays")
+    return give(Verdict.MORE, f"{span}; not decided yet")
+
+
+def _broken_guard(guards: Mapping[str, tuple[float, float]]) -> str | None:
+    for name, (worse_by, margin) in guards.items():
+        if worse_by > margin:
+            return f"{name} got {worse_by:.1%} worse ({margin:.1%} is allowed)"
+    return None
+
+
+def _interval(mean: float, noise: Noise, n: int) -> tuple[float, float]:
+    from scipy.special import stdtrit
+
+    half = float(stdtrit(noise.df, 0.975)) * noise.pair_sd / math.sqrt(n)
+    return _fraction(mean - half), _fraction(mean + half)
+
+
+def _fraction(log_percent: float) -> float:
+    return math.expm1(log_percent / 100)
+
+
+def _percent(log_percent: float) -> str:
+    return f"{_fraction(log_percent):+.1%}"

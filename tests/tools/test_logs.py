@@ -1,0 +1,241 @@
+"""Reading logs: SGLang's wording in small made-up logs, and any bytes at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from optagent.tools.calls.logs import LogReading
+from optagent.tools.logs import LogReader, read_log
+
+STAMP = "[2026-05-01 10:00:00"
+SETTINGS = f"{STAMP}] server_args={{'model_path': 'm'}}"
+LOADING = [SETTINGS, f"{STAMP} TP0] Load weight begin. avail mem=79.1 GB", f"{STAMP} TP1] Load weight begin."]
+LOADED = [*LOADING, f"{STAMP} TP0] Load weight end. avail mem=40 GB", f"{STAMP} TP1] Load weight end. avail mem=40 GB"]
+CAPTURING = [
+    *LOADED,
+    f"{STAMP} TP0] KV Cache is allocated. dtype: bf16, #tokens: 9000, K size: 1 GB",
+    f"{STAMP} TP0] Capture target decode CUDA graph begin. backend=full",
+    f"{STAMP} TP1] Capture target decode CUDA graph begin. backend=full",
+]
+SERVING = [
+    *CAPTURING,
+    f"{STAMP} TP0] max_total_num_tokens=9000, context_len=4096, available_gpu_mem=5 GB",
+    f"{STAMP}] INFO:     Uvicorn running on http://0.0.0.0:30000",
+    f"{STAMP}] The server is fired up and ready to roll!",
+]
+WORDS = [
+    *SERVING,
+    "Traceback (most recent call last):",
+    "RuntimeError: x",
+    "\r50%|##| 1/2 [",
+    "\x1b[31m",
+    "",
+    "error: ",
+]
+
+
+def traceback(error: str, rank: str = " TP1") -> list[str]:
+    return [
+        f"{STAMP}] Received sigquit from a child process. It usually means the child failed.",
+        f"{STAMP}{rank}] Scheduler hit an exception: Traceback (most recent call last):",
+        '  File "x.py", line 1, in f',
+        "    run()",
+        error,
+        "",
+    ]
+
+
+def read(lines: list[str], alive: bool | None = None) -> LogReading:
+    reader = LogReader()
+    reader.feed("\n".join(lines).encode() + b"\n")
+    return reader.reading(alive)
+
+
+@pytest.mark.parametrize(
+    ("lines", "phase"),
+    [
+        ([], "arguments"),
+        ([SETTINGS], "arguments"),
+        (LOADING, "weight-load"),
+        ([*LOADING, LOADED[-1]], "weight-load"),  # one of two ranks is further
+        (LOADED, "memory-pool"),
+        (CAPTURING, "graph-capture"),
+        (SERVING[:-1], "warmup"),
+    ],
+)
+def test_a_launch_is_as_far_as_its_slowest_rank(lines: list[str], phase: str) -> None:
+    reading = read(lines)
+    assert (reading.status, reading.phase, reading.cause) == ("starting", phase, None)
+    assert reading.action is not None
+    assert reading.action.kind == "wait"
+
+
+def test_a_server_that_serves() -> None:
+    reading = read(SERVING)
+    assert (reading.status, reading.phase, reading.cause) == ("ready", "serving", None)
+    assert (reading.kv_tokens, reading.context_len) == (9000, 4096)
+
+
+@pytest.mark.parametrize(
+    ("lines", "kind"),
+    [(LOADING, "gpu-oom-weights"), (LOADED, "gpu-oom-pool"), (CAPTURING, "gpu-oom-graph-capture"),
+     (SERVING, "gpu-oom-runtime")],
+)  # fmt: skip
+def test_out_of_memory_means_another_thing_in_each_phase(lines: list[str], kind: str) -> None:
+    reading = read([*lines, *traceback("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB")])
+    assert reading.status == "crashed"
+    assert reading.cause is not None
+    assert (reading.cause.kind, reading.cause.rank) == (kind, 1)
+    assert reading.cause.evidence[0].line == len(lines) + 5
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ("ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.7",
+         "memory-fraction-too-low"),
+        ("RuntimeError: FlashInfer allreduce fusion requires SM90 or SM10X NVIDIA GPUs.", "allreduce-unsupported"),
+        ("AssertionError: FlashAttention v3 Backend requires SM>=80 and SM<=90.", "attention-backend-unsupported"),
+        ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "unsupported-arch"),
+        ("ImportError: x.so: undefined symbol: _ZN5torch", "package-mismatch"),
+        ("ModuleNotFoundError: No module named 'sgl_kernel'", "package-mismatch"),
+        ("ValueError: output_size = 192 is not divisible by weight quantization block_n = 128.",
+         "quantization-mismatch"),
+        ("torch._dynamo.exc.Unsupported: Data-dependent branching", "graph-capture-incompatible"),
+        ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "illegal-memory-access"),
+        ("torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:94", "collective-error"),
+        ("RuntimeError: [pair.cc:534] Connection closed by peer [192.0.2.1]:1", "peer-died"),
+        ("requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url", "download-failed"),
+        ("ValueError: Model architectures ['X'] are not supported for now. Supported architectures: y",
+         "model-unsupported"),
+        ("RuntimeError: DeepEP error: timeout", "expert-parallel"),
+        ("RuntimeError: nobody has seen this before", "unknown"),
+    ],
+)  # fmt: skip
+def test_kinds_of_failures(error: str, kind: str) -> None:
+    reading = read([*CAPTURING, *traceback(error)])
+    assert reading.cause is not None
+    assert reading.cause.kind == kind
+
+
+def test_a_wrapper_is_not_the_cause() -> None:
+    inner = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB"
+    chained = [
+        *traceback(inner),
+        "During handling of the above exception, another exception occurred:",
+        "",
+        "Traceback (most recent call last):",
+        '  File "y.py", line 2, in g',
+        f"Exception: Capture cuda graph failed: {inner}",
+        "Possible solutions:",
+        "1. set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)",
+    ]
+    cause = read([*CAPTURING, *chained]).cause
+    assert cause is not None
+    assert cause.evidence[0].line == len(CAPTURING) + 5
+
+
+def test_the_loss_of_a_peer_explains_less_than_what_killed_it() -> None:
+    peer = traceback("RuntimeError: Connection closed by peer [192.0.2.1]:1", rank=" TP0")
+    cause = read([*CAPTURING, *peer, *traceback("RuntimeError: an illegal memory access was encountered")]).cause
+    assert cause is not None
+    assert (cause.kind, cause.rank) == ("illegal-memory-access", 1)
+
+
+def test_refused_arguments() -> None:
+    reading = read(["usage: launch_server.py [-h]", "launch_server.py: error: unrecognized arguments: --nope"])
+    assert (reading.status, reading.phase) == ("crashed", "arguments")
+    assert reading.cause is not None
+    assert reading.cause.kind == "config-error"
+
+
+def test_a_taken_http_port() -> None:
+    reader = LogReader()
+    reader.feed(f"{STAMP}] ERROR:    [Errno 98] error while attempting to bind: address already in use\n".encode())
+    assert reader.http_port_taken
+    cause = reader.reading(alive=True).cause
+    assert cause is not None
+    assert cause.kind == "port-in-use"
+
+
+def test_a_dead_process_without_a_word() -> None:
+    reading = read(LOADING, alive=False)
+    assert reading.status == "crashed"
+    assert reading.cause is not None
+    assert (reading.cause.kind, reading.confidence) == ("unknown", "low")
+    assert reading.cause.evidence[0].line == len(LOADING)
+
+
+def test_a_server_that_was_asked_to_stop() -> None:
+    lines = [*SERVING, f"{STAMP}] SIGTERM received. signum=15", f"{STAMP}] Gracefully exiting... Remaining number 0."]
+    assert read(lines, alive=False).status == "stopped"
+
+
+def test_a_request_that_failed_is_no_crash() -> None:
+    lines = [*SERVING, "ERROR:    Exception in ASGI application", "Traceback (most recent call last):", "KeyError: 'x'"]
+    assert read(lines).status == "ready"
+
+
+def test_the_last_run_of_the_file_counts() -> None:
+    crashed = [*CAPTURING, *traceback("RuntimeError: illegal memory access")]
+    reading = read([*crashed, *LOADING])
+    assert (reading.status, reading.phase, reading.cause) == ("starting", "weight-load", None)
+
+
+def test_a_second_load_is_the_draft_model() -> None:
+    reading = read([*CAPTURING, *LOADING[1:]])
+    assert (reading.status, reading.phase) == ("starting", "weight-load")
+
+
+def test_a_bar_is_progress_before_its_line_ends() -> None:
+    reader = LogReader()
+    reader.feed("\n".join(LOADING).encode() + b"\n\rLoading shards:  10% Completed | 1/10 [00:01")
+    assert "10% Completed" in reader.reading(alive=True).last_progress
+    reader.feed(b"\rLoading shards:  20% Completed | 2/10 [00:02")
+    assert reader.reading(alive=True).last_progress.startswith("Loading shards:  20%")
+
+
+def test_colours_and_bars_do_not_hide_a_message(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    bar = b"\rCapturing batches: 50%|# | 1/2 [00:01\r"
+    log.write_bytes(b"\x1b[32m" + SETTINGS.encode() + b"\x1b[0m\r\n" + bar + CAPTURING[-1].encode() + b"\r\n")
+    assert read_log(log, alive=True).phase == "graph-capture"
+
+
+def test_no_such_log(tmp_path: Path) -> None:
+    assert not read_log(tmp_path / "none.log", None).exists
+    assert not read_log(tmp_path, None).exists
+
+
+@given(st.binary(max_size=2000), st.sampled_from([True, False, None]))
+def test_any_bytes_give_a_reading(data: bytes, alive: bool | None) -> None:
+    reader = LogReader()
+    reader.feed(data)
+    reader.reading(alive)
+    reader.finish()
+    reader.reading(alive)
+
+
+@given(st.lists(st.sampled_from(WORDS) | st.text(max_size=80), max_size=30), st.data())
+def test_pieces_read_like_the_whole(lines: list[str], data: st.DataObject) -> None:
+    whole = "\n".join(lines).encode("utf-8", errors="surrogatepass")
+    at = data.draw(st.integers(0, len(whole)))
+    one, two = LogReader(), LogReader()
+    one.feed(whole)
+    two.feed(whole[:at])
+    two.feed(whole[at:])
+    for reader in (one, two):
+        reader.finish()
+    assert one.reading(None) == two.reading(None)
+
+
+def test_a_line_without_end_takes_constant_memory() -> None:
+    reader = LogReader()
+    for _ in range(64):
+        reader.feed(b"x" * 1024 * 1024)
+    reader.feed(b"\n" + SETTINGS.encode() + b"\n")
+    assert reader.reading(None).status == "starting"

@@ -1,0 +1,140 @@
+"""The two kinds of deployment, a real SGLang and the simulator, and all in which they differ for the hands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from optagent.tools.bench import LoadFailed, client_load, client_prompts
+from optagent.tools.calls.bench import Bench
+from optagent.tools.calls.world import Gpu
+from optagent.tools.commands import NoInterpreter, bench_command, interpreter, python_command
+from optagent.tools.deployment import Deployment
+from optagent.tools.paths import OutsideCampaign, environment_folder, inside, simulation_folder
+from optagent.tools.versions import SCRIPT, VersionReader
+
+
+class Kind(Protocol):
+    """Where servers, versions, GPUs and load come from."""
+
+    simulated: bool
+
+    def make_ready(self) -> None:
+        """Do what must have been done before anything of the deployment is looked at or started."""
+
+    def gpus(self) -> list[Gpu] | None: ...
+    def versions(self, environment: str) -> dict[str, str]: ...
+    def environment_exists(self, environment: str) -> bool: ...
+
+    def create_environment(self, environment: str) -> str | None:
+        """Create it beside the others; why that is not possible, None when it was done."""
+
+    def load(self, request: Bench, result_file: Path) -> Mapping[str, Any]:
+        """Put the load on the server. Raises LoadFailed."""
+
+
+class Real:
+    """A real SGLang in interpreters of its own. The agent never builds those: what they hold is the owner's choice."""
+
+    simulated = False
+
+    def __init__(self, root: Path, deployment: Deployment, parent: Mapping[str, str]) -> None:
+        self._root, self._deployment, self._parent = root, deployment, parent
+        self._reader = VersionReader()
+
+    def make_ready(self) -> None:
+        """Nothing: it is there or it is not."""
+
+    def gpus(self) -> list[Gpu] | None:
+        from optagent.tools.gpus import look_at_gpus
+
+        return look_at_gpus()
+
+    def versions(self, environment: str) -> dict[str, str]:
+        """Of the packages and of the driver; empty when the environment cannot be asked."""
+        from optagent.tools.gpus import driver_version
+
+        try:
+            command = python_command(self._root, self._deployment, environment, SCRIPT, self._parent)
+        except NoInterpreter:
+            return {}
+        versions = self._reader.ask(command)
+        driver = driver_version() if versions else None
+        return versions | ({"driver": driver} if driver else {})
+
+    def environment_exists(self, environment: str) -> bool:
+        try:
+            return interpreter(self._root, self._deployment, environment).is_file()
+        except NoInterpreter:
+            return False
+
+    def create_environment(self, environment: str) -> str | None:
+        try:
+            python = interpreter(self._root, self._deployment, environment)
+        except NoInterpreter as error:
+            return str(error)
+        return f"environment {environment!r} is not there: install SGLang so that {python} exists"
+
+    def load(self, request: Bench, result_file: Path) -> Mapping[str, Any]:
+        """SGLang's own benchmark client, which leaves its output beside the result."""
+        output = result_file.with_suffix(".part")
+        log = result_file.with_suffix(".log")
+        prompts = None
+        try:
+            if request.workload.dataset == "custom":
+                given = inside(self._root, request.workload.prompts or "")
+                prompts = client_prompts(given, result_file.with_suffix(".prompts"))
+            command = bench_command(
+                self._root, self._deployment, request.url, request.workload, request.seed, output, self._parent, prompts
+            )
+            return client_load(command, output, log, self._deployment.timeouts.bench_s)
+        except (NoInterpreter, OutsideCampaign) as error:
+            raise LoadFailed(str(error)) from None
+        finally:
+            output.unlink(missing_ok=True)
+            if prompts is not None:
+                prompts.unlink(missing_ok=True)
+
+
+class Simulated:
+    """The simulator: its GPUs and environments are files of a world that is laid out when it is first needed."""
+
+    simulated = True
+
+    def __init__(self, root: Path, deployment: Deployment) -> None:
+        self._root, self._deployment = root, deployment
+        self._folder = simulation_folder(root)
+        self._laid_out = False
+
+    def make_ready(self) -> None:
+        """Lay the world out, once; it is left alone when it is there."""
+        from optagent.tools.simulator import world
+
+        if not self._laid_out:
+            world.lay_out(self._deployment.scenario, self._folder)
+            self._laid_out = True
+
+    def gpus(self) -> list[Gpu] | None:
+        from optagent.tools.simulator import world
+
+        return world.gpus(self._folder)
+
+    def versions(self, environment: str) -> dict[str, str]:
+        from optagent.tools.simulator import world
+
+        return world.versions(self._folder, environment)
+
+    def environment_exists(self, environment: str) -> bool:
+        return environment_folder(self._root, self._deployment, environment).is_dir()
+
+    def create_environment(self, environment: str) -> str | None:
+        from optagent.tools.simulator import world
+
+        world.create_environment(self._folder, environment)
+        return None
+
+    def load(self, request: Bench, result_file: Path) -> Mapping[str, Any]:
+        from optagent.tools.loadgen import generate_load
+
+        return generate_load(request.url, request.workload, request.seed)

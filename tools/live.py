@@ -1,0 +1,225 @@
+"""The toolbox that really does it: processes, sockets, files and git of this machine, for one deployment.
+
+Whatever imports slowly is imported where it is used, so that commands that only read stay quick.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from optagent.tools import files
+from optagent.tools.calls.bench import Bench, BenchRun, Sample, Sampled
+from optagent.tools.calls.clock import AskTime, TimeTold
+from optagent.tools.calls.files import FolderListed, ListFolder, ReadText, TextRead, TextWritten, WriteText
+from optagent.tools.calls.logs import LogReading, ReadLog
+from optagent.tools.calls.patch import (
+    ApplyPatch,
+    CheckoutRestored,
+    CheckoutSettled,
+    DropPatch,
+    KeepPatch,
+    PatchApplied,
+    RestoreCheckout,
+)
+from optagent.tools.calls.server import (
+    EnvironmentReady,
+    EnvironmentRequest,
+    FilesInstalled,
+    FlagsListed,
+    InstallFiles,
+    Launch,
+    Launched,
+    ListFlags,
+    Stop,
+    Stopped,
+)
+from optagent.tools.calls.world import CheckoutSeen, ProbeWorld, World
+from optagent.tools.deployment import Deployment
+from optagent.tools.paths import STATE, OutsideCampaign, environment_folder, inside, source_folder
+
+if TYPE_CHECKING:
+    from optagent.tools.kinds import Kind
+    from optagent.tools.network import Address
+
+
+class LiveToolbox:
+    """Implements `Toolbox`. `report` is told how a launch is getting on, a few times a second at most.
+
+    `parent` is the environment that servers inherit the allowed part of.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        deployment: Deployment,
+        report: Callable[[str], None],
+        parent: Mapping[str, str] | None = None,
+    ) -> None:
+        self._root = root.absolute()
+        self._deployment = deployment
+        self._report = report
+        self._parent = os.environ if parent is None else parent
+
+    def clock(self, request: AskTime) -> TimeTold:
+        return TimeTold(now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+
+    def read_text(self, request: ReadText) -> TextRead:
+        return files.read_text(self._root, request)
+
+    def list_folder(self, request: ListFolder) -> FolderListed:
+        return files.list_folder(self._root, request)
+
+    def write_text(self, request: WriteText) -> TextWritten:
+        return files.write_text(self._root, request)
+
+    def probe(self, request: ProbeWorld) -> World:
+        from optagent.tools.probe import Surroundings, probe
+
+        kind = self._kind
+        around = Surroundings(
+            gpus=kind.gpus,
+            versions=lambda: kind.versions(request.environment),
+            environments=lambda: {name: kind.environment_exists(name) for name in self._deployment.environments},
+            checkout=self._checkout,
+            simulated=kind.simulated,
+        )
+        return probe(request, self._root, self._address, self._environment_folder(request.environment), around)
+
+    def read_log(self, request: ReadLog) -> LogReading:
+        from optagent.tools.logs import read_log
+
+        try:
+            return read_log(inside(self._root, request.path), request.alive)
+        except OutsideCampaign:
+            return LogReading(exists=False)
+
+    def list_flags(self, request: ListFlags) -> FlagsListed:
+        from optagent.tools.commands import NoInterpreter, help_command
+        from optagent.tools.flags import flags_of
+
+        kind = self._kind
+        try:
+            command = help_command(self._root, self._deployment, request.environment, self._parent)
+        except NoInterpreter as error:
+            return FlagsListed(problem=str(error))
+        version = None if kind.simulated else kind.versions(request.environment).get("sglang")
+        return flags_of(command, version, self._root / STATE / "cache")
+
+    def prepare_environment(self, request: EnvironmentRequest) -> EnvironmentReady:
+        kind = self._kind
+        existed = kind.environment_exists(request.name)
+        if not existed:
+            problem = kind.create_environment(request.name)
+            if problem is not None:
+                return EnvironmentReady(ready=False, problem=problem)
+        return EnvironmentReady(ready=True, created=not existed, versions=kind.versions(request.name))
+
+    def install_files(self, request: InstallFiles) -> FilesInstalled:
+        if not self._kind.environment_exists(request.environment):
+            return FilesInstalled(problem=f"there is no environment {request.environment!r}: prepare it first")
+        folder = self._environment_folder(request.environment)
+        return files.install_files(folder, self._root / STATE / "backups", request.files)
+
+    def apply_patch(self, request: ApplyPatch) -> PatchApplied:
+        from optagent.tools.patch import apply_patch
+
+        self._kind.make_ready()
+        return apply_patch(self._root, self._deployment, request)
+
+    def keep_patch(self, request: KeepPatch) -> CheckoutSettled:
+        from optagent.tools.patch import keep_patch
+
+        self._kind.make_ready()
+        return keep_patch(self._root, self._deployment, request)
+
+    def drop_patch(self, request: DropPatch) -> CheckoutSettled:
+        from optagent.tools.patch import drop_patch
+
+        self._kind.make_ready()
+        return drop_patch(self._root, self._deployment, request)
+
+    def restore_checkout(self, request: RestoreCheckout) -> CheckoutRestored:
+        from optagent.tools.patch import restore_checkout
+
+        self._kind.make_ready()
+        return restore_checkout(self._root, self._deployment, request)
+
+    def launch(self, request: Launch) -> Launched:
+        from optagent.tools.commands import NoInterpreter, launch_command
+        from optagent.tools.server import Start, launch
+
+        kind = self._kind
+        try:
+            if not self._address.local:
+                return Launched(outcome="not-started", problem=f"{self._address.host} is not this machine")
+            start = Start(
+                command=launch_command(self._root, self._deployment, request.configuration, request.key, self._parent),
+                key=request.key,
+                address=self._address,
+                log=inside(self._root, request.log),
+                records=self._records,
+                timeouts=self._deployment.timeouts,
+                simulated=kind.simulated,
+            )
+        except (NoInterpreter, OutsideCampaign) as error:
+            return Launched(outcome="not-started", problem=str(error), simulated=kind.simulated)
+        return launch(start, self._report)
+
+    def stop(self, request: Stop) -> Stopped:
+        from optagent.tools.processes import ProcessId
+        from optagent.tools.server import stop
+
+        process = ProcessId(request.pid, request.start_time)
+        return stop(process, self._address, self._records, self._deployment.timeouts)
+
+    def bench(self, request: Bench) -> BenchRun:
+        from optagent.tools.bench import run_bench
+
+        kind = self._kind
+        try:
+            result_file = inside(self._root, request.result_file)
+        except OutsideCampaign as error:
+            return BenchRun(valid=False, invalid_because=[str(error)], simulated=kind.simulated)
+        return run_bench(request, result_file, lambda: kind.load(request, result_file), kind.simulated)
+
+    def sample(self, request: Sample) -> Sampled:
+        from optagent.tools.sample import sample
+
+        return sample(request, self._deployment.timeouts.request_s, self._kind.simulated)
+
+    @cached_property
+    def _kind(self) -> Kind:
+        """How this kind of deployment does things, ready to be used."""
+        from optagent.tools.kinds import Real, Simulated
+
+        kind: Kind
+        if self._deployment.kind == "simulator":
+            kind = Simulated(self._root, self._deployment)
+        else:
+            kind = Real(self._root, self._deployment, self._parent)
+        kind.make_ready()
+        return kind
+
+    @cached_property
+    def _address(self) -> Address:
+        from optagent.tools.network import address_of
+
+        return address_of(self._deployment)
+
+    @property
+    def _records(self) -> Path:
+        return self._root / STATE / "processes"
+
+    def _environment_folder(self, name: str) -> Path:
+        return environment_folder(self._root, self._deployment, name)
+
+    def _checkout(self) -> CheckoutSeen | None:
+        from optagent.tools.patch import look_at_checkout
+
+        source = source_folder(self._root, self._deployment)
+        return None if source is None else look_at_checkout(source)

@@ -1,0 +1,98 @@
+"""Recording: intent before effect and result after into the journal, and every call into a recording file.
+
+A recording is a file of JSON lines: a header (`optagent_recording`, the campaign's configuration, what its journal
+held, how it was started), one line a tool call, and a last line that says how the session ended. `docs/recordings.md`
+describes it for people who write one by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from optagent.tools.calls.base import EffectRequest, Request, Result
+from optagent.tools.errors import RecordingBroken
+from optagent.tools.journal_store import Entry, Journal
+from optagent.tools.redact import redact_json
+from optagent.tools.routed import RoutedToolbox
+from optagent.tools.toolbox import Toolbox
+
+RECORDING_VERSION = 1
+R = TypeVar("R", bound=Result)
+Sink = Callable[[dict[str, Any]], None]
+
+_BULK = {"write_text": {"text"}}
+"""What of a request is not copied into the journal: the text of a file that is written lies in the file itself."""
+
+
+class RecordingToolbox(RoutedToolbox):
+    """Wraps a toolbox. An effect whose result the journal already has is not done again: its result is given back."""
+
+    def __init__(self, inner: Toolbox, journal: Journal, sink: Sink | None = None) -> None:
+        self._inner, self._journal, self._sink = inner, journal, sink
+
+    def call(self, tool: str, request: Request, answers_with: type[R]) -> R:
+        key = request.key if isinstance(request, EffectRequest) else None
+        if key is not None and (done := self._journal.find("result", key)):
+            result = answers_with.model_validate(done.body["result"])
+        else:
+            result = self._perform(tool, request, key, answers_with)
+        if self._sink is not None:
+            self._sink({"tool": tool, "request": as_json(request), "result": as_json(result)})
+        return result
+
+    def _perform(self, tool: str, request: Request, key: str | None, answers_with: type[R]) -> R:
+        if key is not None:
+            body = request.model_dump(mode="json", exclude=_BULK.get(tool), exclude_defaults=True)
+            self._journal.append("intent", {"tool": tool, "request": body}, key)
+        result: R = getattr(self._inner, tool)(request)
+        if key is not None:
+            self._journal.append("result", {"tool": tool, "result": as_json(result)}, key)
+        return result
+
+
+def as_json(model: Request | Result) -> dict[str, Any]:
+    """A request or result as it stands in a recording: without what is at its default, and without credentials."""
+    body: dict[str, Any] = redact_json(model.model_dump(mode="json", exclude_defaults=True))
+    return body
+
+
+def header(config: Mapping[str, Any], journal: list[Entry], started: Mapping[str, Any]) -> dict[str, Any]:
+    """The first line of a recording."""
+    entries = [{"at": e.at, "kind": e.kind, "key": e.key, "body": e.body} for e in journal]
+    return {"optagent_recording": RECORDING_VERSION, "config": dict(config), "journal": entries, "started": dict(started)}
+
+
+class RecordingFile:
+    """Appends lines to a recording as they come, so that a killed session leaves what it did. Made new, or not at all."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("x", encoding="utf-8")
+
+    def write(self, line: Mapping[str, Any]) -> None:
+        self._file.write(json.dumps(redact_json(line), separators=(",", ":"), ensure_ascii=False) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def read_recording(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """(line number, object) of a recording. Raises RecordingBroken with the line that is not a JSON object."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RecordingBroken(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    for number, text in enumerate(lines, 1):
+        if not text.strip():
+            continue
+        try:
+            line = json.loads(text)
+        except ValueError as error:
+            raise RecordingBroken(f"{path}:{number}: not a JSON object: {error}") from None
+        if not isinstance(line, dict):
+            raise RecordingBroken(f"{path}:{number}: not a JSON object")
+        yield number, line

@@ -1,0 +1,219 @@
+"""Continuous batching in virtual time: requests are prefilled first, then decoded together, as SGLang schedules them.
+
+A closed world of one load: it advances only when it is told to, from one finished request to the next.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from optagent.tools.simulator.acceptance import accept_probability, draw_accept_length, longest_draft
+from optagent.tools.simulator.cost import decode_step, padded_batch, prefill_s
+from optagent.tools.simulator.scenario import Costs, Model
+from optagent.tools.simulator.setup import Setup
+
+BLOCK_STEPS = 32
+"""Decode steps that are taken at once at the cost of the first: the context grows by 32 tokens at most meanwhile."""
+
+
+@dataclass
+class Job:
+    """One request. Times in virtual seconds; `itl_runs` are pairs of a gap and how often it came in a row."""
+
+    index: int
+    prompt_tokens: int
+    max_new_tokens: int
+    cached_tokens: int = 0
+    random_prompt: bool = False
+    seed: str = ""
+    arrived_s: float = 0.0
+    first_token_s: float = 0.0
+    finished_s: float = 0.0
+    produced: int = 0
+    verify_steps: int = 0
+    itl_runs: list[tuple[float, int]] = field(default_factory=list)
+    draws: random.Random = field(default_factory=random.Random)
+    chance: float = 0.0
+
+    @property
+    def context(self) -> int:
+        return self.prompt_tokens + self.produced
+
+
+@dataclass(frozen=True)
+class BatchSeen:
+    """What the scheduler reports about a batch, for the log."""
+
+    kind: str
+    at_s: float
+    running: int
+    queued: int
+    tokens: int
+    new_tokens: int = 0
+    cached_tokens: int = 0
+    new_requests: int = 0
+    throughput: float = 0.0
+    in_graph: bool = False
+    accept_length: float | None = None
+
+
+@dataclass
+class Engine:
+    """The scheduler and what it works on. `slowdown` multiplies every duration."""
+
+    model: Model
+    costs: Costs
+    setup: Setup
+    kv_tokens: int
+    slowdown: float = 1.0
+    now_s: float = 0.0
+    log_interval: int = 40
+    report: Callable[[BatchSeen], None] = lambda seen: None
+    waiting: deque[Job] = field(default_factory=deque)
+    running: list[Job] = field(default_factory=list)
+    _steps: int = 0
+
+    def submit(self, job: Job) -> None:
+        """Queue a request that arrives now."""
+        job.arrived_s = self.now_s
+        self.waiting.append(job)
+
+    @property
+    def outstanding(self) -> int:
+        return len(self.waiting) + len(self.running)
+
+    def advance(self) -> list[Job]:
+        """Go on until at least one request finishes; the finished ones. Nothing to do gives an empty list."""
+        while self.outstanding:
+            finished = self._prefill() if self._admissible() else self._decode()
+            if finished:
+                return finished
+        return []
+
+    def _admissible(self) -> bool:
+        if not self.waiting or len(self.running) >= self.setup.max_running_requests:
+            return False
+        return not self.running or self._fits(self.waiting[0])
+
+    def _fits(self, job: Job) -> bool:
+        held = sum(one.prompt_tokens + one.max_new_tokens for one in self.running)
+        return held + job.prompt_tokens + job.max_new_tokens <= self.kv_tokens
+
+    def _prefill(self) -> list[Job]:
+        batch: list[Job] = []
+        tokens = 0
+        before = len(self.running)
+        while self._admissible():
+            job = self.waiting[0]
+            new = job.prompt_tokens - job.cached_tokens
+            if batch and tokens + new > self.setup.chunked_prefill_size:
+                break
+            batch.append(self.waiting.popleft())
+            self.running.append(job)
+            tokens += new
+        seconds = self._prefill_seconds(tokens, max(job.cached_tokens for job in batch))
+        self.now_s += seconds
+        self._report_prefill(batch, tokens, before, seconds)
+        for job in batch:
+            self._first_token(job)
+        return self._finish()
+
+    def _prefill_seconds(self, tokens: int, cached: int) -> float:
+        seconds, done = 0.0, 0
+        while True:
+            chunk = min(tokens - done, self.setup.chunked_prefill_size)
+            seconds += prefill_s(self.model, self.costs, self.setup, chunk, cached + done)
+            done += chunk
+            if done >= tokens:
+                return seconds * self.slowdown
+
+    def _first_token(self, job: Job) -> None:
+        job.first_token_s = self.now_s
+        job.produced = 1
+        how = self.setup.speculation
+        if how is not None:
+            job.draws = random.Random(job.seed)
+            job.chance = accept_probability(self.costs, how, job.random_prompt) + job.draws.uniform(-0.03, 0.03)
+
+    def _decode(self) -> list[Job]:
+        batch = len(self.running)
+        context = sum(job.context for job in self.running) / batch
+        step_s = decode_step(self.model, self.costs, self.setup, batch, context).total_us * 1e-6 * self.slowdown
+        if self.setup.speculation is None:
+            steps = min(BLOCK_STEPS, min(job.max_new_tokens - job.produced for job in self.running))
+            self._plain_steps(steps, step_s)
+        else:
+            steps = 1
+            self._verify_step(step_s)
+        self._report_decode(steps, batch)
+        return self._finish()
+
+    def _plain_steps(self, steps: int, step_s: float) -> None:
+        self.now_s += steps * step_s
+        for job in self.running:
+            job.produced += steps
+            job.itl_runs.append((step_s, steps))
+
+    def _verify_step(self, step_s: float) -> None:
+        how = self.setup.speculation
+        assert how is not None
+        longest = longest_draft(how)
+        self.now_s += step_s
+        for job in self.running:
+            gained = draw_accept_length(job.draws, job.chance, longest)
+            job.produced = min(job.max_new_tokens, job.produced + gained)
+            job.verify_steps += 1
+            job.itl_runs.append((step_s, 1))
+
+    def _finish(self) -> list[Job]:
+        finished = [job for job in self.running if job.produced >= job.max_new_tokens]
+        if finished:
+            self.running = [job for job in self.running if job.produced < job.max_new_tokens]
+            for job in finished:
+                job.finished_s = self.now_s
+        return finished
+
+    def _report_prefill(self, batch: list[Job], tokens: int, before: int, seconds: float) -> None:
+        self.report(
+            BatchSeen(
+                kind="Prefill",
+                at_s=self.now_s,
+                running=before,
+                queued=len(self.waiting),
+                tokens=sum(job.context for job in self.running),
+                new_tokens=tokens,
+                cached_tokens=sum(job.cached_tokens for job in batch),
+                new_requests=len(batch),
+                throughput=tokens / seconds,
+            )
+        )
+
+    def _report_decode(self, steps: int, batch: int) -> None:
+        before, self._steps = self._steps // self.log_interval, self._steps + steps
+        if self._steps // self.log_interval == before:
+            return
+        produced = sum(job.produced for job in self.running)
+        verified = sum(job.verify_steps for job in self.running)
+        self.report(
+            BatchSeen(
+                kind="Decode",
+                at_s=self.now_s,
+                running=batch,
+                queued=len(self.waiting),
+                tokens=sum(job.context for job in self.running),
+                throughput=self._throughput(),
+                in_graph=padded_batch(self.setup, batch)[1],
+                accept_length=produced / verified if verified else None,
+            )
+        )
+
+    def _throughput(self) -> float:
+        """Tokens a second of the running requests over their last gap."""
+        rate = 0.0
+        for job in self.running:
+            gap, _ = job.itl_runs[-1]
+            rate += (job.produced / max(1, job.verify_steps) if job.verify_steps else 1.0) / gap
+        return rate
