@@ -1,4 +1,4 @@
-"""Conditions on the world such as `cuda>=13 and gpu.count>=8`: what an item needs, what makes a dead end worth a look."""
+"""Conditions such as `cuda>=13 and gpu.count>=8`: what an item needs, what makes a dead end worth another look."""
 
 from __future__ import annotations
 

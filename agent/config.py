@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,12 +68,8 @@ class Gate(_Section):
     concurrency: int = Field(4, ge=1)
 
 
-class CampaignConfig(BaseSettings):
-    """The whole of optagent.toml. A key may be overridden by a variable, as in OPTAGENT_DEPLOYMENT__PORT=31000."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="OPTAGENT_", env_nested_delimiter="__", extra="forbid", frozen=True, nested_model_default_partial_update=True
-    )
+class CampaignConfig(_Section):
+    """The whole of a campaign's configuration."""
 
     name: str
     plan: str = "plans/plan.md"
@@ -93,6 +90,14 @@ class CampaignConfig(BaseSettings):
             known = ", ".join(self.deployment.environments)
             raise ValueError(f"deployment.environment is not among deployment.environments ({known})")
         return self
+
+
+class _FileAndEnvironment(CampaignConfig, BaseSettings):
+    """optagent.toml with the variables that override it, as in OPTAGENT_DEPLOYMENT__PORT=31000."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="OPTAGENT_", env_nested_delimiter="__", extra="forbid", frozen=True, nested_model_default_partial_update=True
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -115,12 +120,21 @@ def parse_config(text: str, name: str = CONFIG_NAME) -> CampaignConfig:
         line = re.search(r"line (\d+)", str(error))
         raise BadInput(name, f"not valid TOML: {error}", int(line[1]) if line else None) from None
     try:
-        return CampaignConfig(**data)
+        return _FileAndEnvironment(**data)
     except ValidationError as error:
         first = error.errors()[0]
         path = [str(part) for part in first["loc"]]
         where = ".".join(path) or "the file"
         raise BadInput(name, f"{where}: {_plain(first)}", line_of(text, path)) from None
+
+
+def config_from(body: Mapping[str, Any], where: str, line: int | None = None) -> CampaignConfig:
+    """A configuration that somebody recorded, whatever the variables of this process say. Raises BadInput."""
+    try:
+        return CampaignConfig.model_validate(body)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise BadInput(where, f"config.{'.'.join(map(str, first['loc']))}: {_plain(first)}", line) from None
 
 
 def load_config(root: Path) -> CampaignConfig:

@@ -93,7 +93,7 @@ def plain(text: str) -> str:
 
 
 def slug(text: str, limit: int = 60) -> str:
-    """`text` as an identifier: lower case words joined by dashes, cut at a word where `limit` characters are reached."""
+    """`text` as an identifier: lower case words joined by dashes, cut at a word before `limit` characters."""
     words = re.findall(r"[^\W_]+", plain(text).lower())
     result = ""
     for word in words:

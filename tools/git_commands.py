@@ -20,6 +20,7 @@ _SETTINGS = (
     "core.fsync=committed",
     "commit.gpgSign=false",
     "submodule.recurse=false",
+    "log.showSignature=false",
     "i18n.commitEncoding=UTF-8",
     "gc.auto=0",
     "maintenance.auto=false",
@@ -67,35 +68,43 @@ class Checkout:
     def index(self) -> Path:
         return self.git_dir / "index"
 
-    def attempt(self, *arguments: str, index: Path | None = None, stdin: bytes = b"") -> Output:
-        """Run git and return what it answered, whatever that is. `index` is used instead of the checkout's own."""
+    def attempt(
+        self, *arguments: str, index: Path | None = None, stdin: bytes = b"", date: str | None = None
+    ) -> Output:
+        """Run git and return what it answered, whatever that is.
+
+        `index` is used instead of the checkout's own, `date` (as git writes it) instead of now.
+        """
         from git.cmd import Git  # costs a tenth of a second, which commands without a checkout need not pay
 
         settings = [word for setting in _SETTINGS for word in ("-c", setting)]
         where = [f"--git-dir={self.git_dir}", f"--work-tree={self.top}"]
         environment = _ENVIRONMENT | {"GIT_INDEX_FILE": str(index or self.index), MARKER: str(self.top)}
+        if date is not None:
+            environment |= {"GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
         with tempfile.TemporaryFile() as source:
             source.write(stdin)
             source.seek(0)
             status, stdout, stderr = Git(str(self.top)).execute(
                 ["git", "--no-optional-locks", *settings, *where, *arguments],
-                istream=source,  # type: ignore[arg-type]
+                istream=source,
                 env=environment,
                 with_extended_output=True,
                 with_exceptions=False,
                 stdout_as_string=False,
+                strip_newline_in_stdout=False,
             )
         return Output(int(status), stdout if isinstance(stdout, bytes) else str(stdout).encode(), str(stderr))
 
-    def run(self, *arguments: str, index: Path | None = None, stdin: bytes = b"") -> bytes:
-        """What git prints, without its last newline. Raises CheckoutProblem with git's reason when it fails."""
-        output = self.attempt(*arguments, index=index, stdin=stdin)
+    def run(self, *arguments: str, index: Path | None = None, stdin: bytes = b"", date: str | None = None) -> bytes:
+        """What git prints. Raises CheckoutProblem with git's reason when it fails."""
+        output = self.attempt(*arguments, index=index, stdin=stdin, date=date)
         if output.status != 0:
             raise CheckoutProblem(f"git {arguments[0]} in {self.top}: {output.reason()}")
         return output.stdout
 
-    def text(self, *arguments: str, index: Path | None = None, stdin: bytes = b"") -> str:
-        return self.run(*arguments, index=index, stdin=stdin).decode("utf-8", "backslashreplace").strip()
+    def text(self, *arguments: str, index: Path | None = None, stdin: bytes = b"", date: str | None = None) -> str:
+        return self.run(*arguments, index=index, stdin=stdin, date=date).decode("utf-8", "backslashreplace").strip()
 
     def commit_of(self, name: str) -> str | None:
         """The full id of the commit that `name` stands for, None when there is no such commit."""
@@ -120,7 +129,7 @@ def open_checkout(path: Path) -> Checkout:
     except ImportError as error:
         raise CheckoutProblem("git is not installed, or not on the PATH") from error
     try:
-        with Repo(path) as repo:
+        with Repo(path, expand_vars=False) as repo:
             if repo.bare or repo.working_tree_dir is None:
                 raise CheckoutProblem(f"{path} is a bare repository: name a checkout of it")
             top = Path(os.path.realpath(repo.working_tree_dir))

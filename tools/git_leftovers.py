@@ -82,10 +82,7 @@ def _half_written(checkout: Checkout, path: bytes, blobs: tuple[str | None, str 
 
 
 def _blob(checkout: Checkout, blob: str) -> bytes:
-    # GitPython takes one newline off the end of an answer; with a second object after it none is lost.
-    answer = checkout.run("cat-file", "--batch=%(objectsize)", stdin=f"{blob}\n{blob}\n".encode())
-    size, _, rest = answer.partition(b"\n")
-    return rest[: int(size)]
+    return checkout.run("cat-file", "blob", blob)
 
 
 def _locks(checkout: Checkout) -> Iterator[Path]:
@@ -119,8 +116,8 @@ def _user_of(lock: Path, checkout: Checkout) -> int | None:
         try:
             is_git = (process / "comm").read_text().startswith("git")
             try:
-                opened = [os.readlink(entry) for entry in (process / "fd").iterdir()]
-                inside = Path(os.readlink(process / "cwd")).is_relative_to(checkout.top)
+                opened = [str(entry.readlink()) for entry in (process / "fd").iterdir()]
+                inside = (process / "cwd").readlink().is_relative_to(checkout.top)
             except PermissionError:
                 opened, inside = [], True
         except OSError:

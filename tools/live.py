@@ -158,8 +158,8 @@ class LiveToolbox:
             if not self._address.local:
                 return Launched(outcome="not-started", problem=f"{self._address.host} is not this machine")
             start = Start(
-                command=launch_command(self._root, self._deployment, request.configuration, request.key, self._parent),
-                key=request.key,
+                command=launch_command(self._root, self._deployment, request.configuration, request.launch, self._parent),
+                key=request.launch,
                 address=self._address,
                 log=inside(self._root, request.log),
                 records=self._records,

@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -206,7 +207,7 @@ def send_streaming(connection: http.client.HTTPConnection, load: Load, number: i
         started_s=started,
         first_token_s=times[0],
         finished_s=times[-1],
-        itl_runs=[(after - before, 1) for before, after in zip(times, times[1:], strict=False)],
+        itl_runs=[(after - before, 1) for before, after in pairwise(times)],
         text=last.get("text", ""),
         verify_steps=meta.get("spec_verify_ct") or 0,
     )

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from optagent.agent.markdown import Document, Fence
 
 if TYPE_CHECKING:
-    from yaml.nodes import MappingNode, Node
+    from yaml.nodes import MappingNode
+
+    from optagent.agent.plan.nodes import Node
 
 KEYS = (
     "id",

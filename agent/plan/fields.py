@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from optagent.agent.change import Change
 from optagent.agent.plan.blocks import KEYS, Block, Entry, entries_of, nearest
@@ -13,7 +13,9 @@ from optagent.agent.plan.nodes import bool_of, flag_value_of, kind_of, number_of
 from optagent.tools.calls.configuration import FlagValue
 
 if TYPE_CHECKING:
-    from yaml.nodes import Node
+    from yaml.nodes import MappingNode
+
+    from optagent.agent.plan.nodes import Node
 
 CHANGE_KEYS = ("flags", "env", "files", "patch", "environment")
 
@@ -173,7 +175,7 @@ def _entries(node: Node, offset: int) -> tuple[Entry, ...]:
         return ()
     if node.id != "mapping":
         raise _Wrong(f"expected a mapping, found {kind_of(node)}")
-    return entries_of(node, offset)  # type: ignore[arg-type]
+    return entries_of(cast("MappingNode", node), offset)
 
 
 def _flags(node: Node, offset: int) -> dict[str, FlagValue | None]:

@@ -1,4 +1,4 @@
-"""Ranked headings: `## 1. Title`, `### Priority 2: Title`, `## P0 - Title`, `## #3 Title`, `### 1.2 Title`, `Phase A: Title`."""
+"""Ranked headings: `## 1. Title`, `### Priority 2: Title`, `## P0 - Title`, `### 1.2 Title`, `### Phase A: Title`."""
 
 from __future__ import annotations
 

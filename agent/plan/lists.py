@@ -18,13 +18,14 @@ _ENTRY = re.compile(r"( {0,3})(?:[-*+]|(\d{1,3})[.)])\s+(?:(\[([ xX/~-])\])(?=\s
 _BOLD = re.compile(r"(~{0,2})\*\*(?!\s)(.+?)\*\*")
 _FIRST_PHRASE = re.compile(r"\s+(?:—|–|--?)\s+|:\s+|\.\s+|\s+\|\s+")
 _ABOUT_PLANS = re.compile(
-    r"plan\b|priorit|next|to-?do|optimi[sz]ation|ideas?\b|experiments?\b|queue|backlog|roadmap|candidates|to try|actions?\b|"
-    r"remaining|recommend|rank|wins?\b|P\d\b",
+    r"plan\b|priorit|next|to-?do|optimi[sz]ation|ideas?\b|experiments?\b|queue|backlog|roadmap|candidates|"
+    r"to try|actions?\b|remaining|recommend|rank|wins?\b|P\d\b",
     re.IGNORECASE,
 )
 _NO_PLANS = re.compile(
-    r"analysis|background|findings|lessons|references|appendix|current (?:state|status)|success criteria|open questions|"
-    r"benchmark|\bresults\b|how to|runbook|set-?up|what not to do|read first|known issues|root cause",
+    r"analysis|background|findings|lessons|references|appendix|current (?:state|status)|success criteria|"
+    r"open questions|conclusions?\b|benchmark|\bresults\b|how to|runbook|set-?up|what not to do|"
+    r"read first|known issues|root cause",
     re.IGNORECASE,
 )
 
@@ -42,7 +43,10 @@ class Entry(NamedTuple):
 
 
 def listed(document: Document) -> tuple[Draft, ...]:
-    """The items of the document's lists: checkboxes and bold numbered entries, else one plain numbered list."""
+    """The items of the document's lists: checkboxes and bold numbered entries, else one plain numbered list.
+
+    Markdown numbers a list by itself, so the order counts and not the numbers; only `P0`, `P1` are ranks of their own.
+    """
     entries = [e for e in _entries(document) if not _NO_PLANS.search(_heading(document, e.section))]
     strong = [e for e in entries if e.box or (e.number is not None and _BOLD.match(e.text))]
     if not strong:
@@ -51,7 +55,10 @@ def listed(document: Document) -> tuple[Draft, ...]:
         if not strong and len({e.section for e in numbered}) == 1:
             strong = numbered
     planned = [e for e in strong if _about_plans(document, e)]
-    return tuple(_draft(document, e) for e in planned or strong)
+    drafts = [_draft(document, e) for e in planned or strong]
+    if drafts and all(d.kind is Kind.PRIORITY for d in drafts):
+        return tuple(drafts)
+    return tuple(d._replace(kind=Kind.ORDINAL, rank=(n,)) for n, d in enumerate(drafts, start=1))
 
 
 def _about_plans(document: Document, entry: Entry) -> bool:
@@ -114,7 +121,7 @@ def _draft(document: Document, entry: Entry) -> Draft:
         title=ranked.title if ranked.kind else plain(title)[:200],
         line=entry.line + 1,
         place=InBox(entry.line, entry.box_column) if entry.box else None,
-        rank=ranked.place if priority else (entry.number,) if entry.number is not None else None,
+        rank=ranked.place if priority else None,
         kind=Kind.PRIORITY if priority else Kind.ORDINAL,
         tier=(tier.place or ()) if tier and tier.kind is Kind.PRIORITY else (),
         parent=section.line + 1 if section else 0,

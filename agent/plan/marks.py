@@ -49,14 +49,14 @@ _PHRASES = {
     Status.KEPT: "kept|keep|adopted|done|completed?|shipped|landed|merged|implemented|resolved|fixed",
     Status.REVERTED: "reverted|rolled back|undone",
     Status.DEAD: "dead end|dead|failed|rejected|ruled out|incompatible|unsupported|not supported|broken|crashed",
-    Status.DROPPED: "dropped|abandoned|skipped|skip|cancell?ed|won't do|wontfix|removed|obsolete|superseded|not planned",
+    Status.DROPPED: "dropped|abandoned|skipped|skip|cancell?ed|won't do|wontfix|removed|obsolete|superseded",
     Status.PARKED: "parked|blocked|on hold|deferred|postponed|paused|waiting",
     Status.TRYING: "in progress|wip|ongoing|trying|started|testing|running|partially done|partial",
     Status.OPEN: "open|to-?do|to do|pending|planned|not started|not tested|untested|proposed|queued|backlog",
     Status.INCONCLUSIVE: "inconclusive|no change|no effect|no gain|neutral|mixed",
     Status.INVALID: "invalid",
 }
-_DONE = frozenset("done complete completed shipped landed merged implemented resolved fixed".split())
+_DONE = frozenset(["done", "complete", "completed", "shipped", "landed", "merged", "implemented", "resolved", "fixed"])
 _SIGNS = {
     "✅": Status.KEPT,
     "✔": Status.KEPT,
@@ -116,18 +116,24 @@ def take_marks(text: str) -> tuple[str, tuple[Mark, ...]]:
     return text.strip(" \t—–-→:|"), tuple(_sorted(found + signs))
 
 
+def telling(marks: tuple[Mark, ...]) -> tuple[Mark, ...]:
+    """The marks that count: words where there are any, since a tick beside them only says that it is over."""
+    return tuple(m for m in marks if not _is_sign(m)) or marks
+
+
 def clashing(marks: tuple[Mark, ...]) -> tuple[Mark, Mark] | None:
     """Two marks that exclude each other."""
-    settled = [m for m in marks if m.family in (Family.GOOD, Family.BAD)]
-    for mark in settled[1:]:
-        if mark.family is not settled[0].family and "~~" not in (mark.text[:2], settled[0].text[:2]):
-            return settled[0], mark
-    return None
+    settled = [m for m in telling(marks) if m.family in (Family.GOOD, Family.BAD)]
+    return next(((settled[0], m) for m in settled[1:] if m.family is not settled[0].family), None)
 
 
 def _sorted(marks: list[Mark]) -> list[Mark]:
     """A word says more than a sign, and a settled mark more than an open one."""
-    return sorted(marks, key=lambda m: (m.family is Family.OPEN, m.text[:1] in _SIGNS or m.text[:2] == "~~"))
+    return sorted(marks, key=lambda m: (m.family is Family.OPEN, _is_sign(m)))
+
+
+def _is_sign(mark: Mark) -> bool:
+    return mark.text[:1] in _SIGNS or mark.text.startswith("~~")
 
 
 def _phrase(text: str, alone: bool = False) -> Mark | None:

@@ -1,4 +1,4 @@
-"""YAML nodes as plain values. Strings stay as they were written: a date stays text, and so does the `on` of a variable."""
+"""YAML nodes as plain values. Strings stay as written: a date stays text, and so does the `on` of a variable."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from optagent.tools.calls.configuration import FlagValue
 
 if TYPE_CHECKING:
-    from yaml.nodes import Node
+    from yaml.nodes import MappingNode, ScalarNode, SequenceNode
+
+    Node = MappingNode | ScalarNode | SequenceNode
 
 _TAG = "tag:yaml.org,2002:"
 _TRUE = frozenset({"true", "yes", "on"})

@@ -14,14 +14,16 @@ from optagent.agent.plan.headings import Kind, Ranked, read_heading
 
 _ABOUT_THE_PAST = re.compile(
     r"root cause|analysis|background|\bcontext\b|\bproblems?\b|bottleneck|findings|lessons|references|appendix|"
-    r"current (?:state|status|situation|performance)|success criteria|open questions|benchmark|\bresults\b|how to|runbook",
+    r"current (?:state|status|situation|performance)|success criteria|open questions|benchmark|\bresults\b|how to|"
+    r"runbook|\bsteps\b|instructions|lessons|technical debt",
     re.IGNORECASE,
 )
 _CHAPTER = re.compile(
-    r"(?:executive )?summary|overview|background|introduction|goals?\b|objectives?\b|scope|method|references|conclusion|"
-    r"current|environment|setup|architecture|timeline|risks?\b|success criteria|appendix|next steps|results?\b|baseline|"
-    r"what\b|how\b|why\b|the problem|problem|headline|commands|outstanding|key\b|notes|open questions|metrics|status|"
-    r"benchmark|testing|validation|deployment|monitoring|roadmap|recommendations?\b|implementation (?:plan|order)|analysis",
+    r"(?:executive )?summary|overview|background|introduction|goals?\b|objectives?\b|scope|method|references|"
+    r"conclusion|current|environment|setup|architecture|timeline|risks?\b|success criteria|appendix|next steps|"
+    r"results?\b|baseline|what\b|how\b|why\b|the problem|problem|headline|commands|outstanding|key\b|notes|open questions|metrics|"
+    r"status|benchmark|testing|validation|deployment|monitoring|roadmap|recommendations?\b|"
+    r"implementation (?:plan|order)|analysis",
     re.IGNORECASE,
 )
 _TIER = re.compile(
@@ -32,9 +34,9 @@ _TIER = re.compile(
 
 
 class Seen(NamedTuple):
-    """A heading with its place in the ranking and the blocks that stand directly under it."""
+    """Heading number `number` with its place in the ranking and the blocks that stand directly under it."""
 
-    index: int
+    number: int
     heading: Heading
     ranked: Ranked
     blocks: tuple[Block | Unreadable, ...]
@@ -99,20 +101,20 @@ def _kinds(document: Document, all_seen: list[Seen]) -> set[Kind]:
 
 
 def _in_the_past(document: Document, seen: Seen) -> bool:
-    return any(_ABOUT_THE_PAST.search(above.text) for above in document.above(seen.index) if above.level > 1)
+    return any(_ABOUT_THE_PAST.search(above.text) for above in document.above(seen.number) if above.level > 1)
 
 
 def _is_chapter(document: Document, seen: Seen, all_seen: list[Seen]) -> bool:
     """Whether the heading is one of a row of numbered chapters (`1. Goal`, `2. Results`) rather than of ideas."""
     if seen.ranked.kind is not Kind.ORDINAL or len(seen.ranked.place or ()) > 1:
         return False
-    above = document.above(seen.index)[:1]
+    above = document.above(seen.number)[:1]
     row = [
         s
         for s in all_seen
         if s.ranked.kind is Kind.ORDINAL
         and s.heading.level == seen.heading.level
-        and document.above(s.index)[:1] == above
+        and document.above(s.number)[:1] == above
     ]
     chapters = sum(1 for s in row if _CHAPTER.match(s.ranked.title))
     return chapters >= 2 or chapters * 3 > len(row)
@@ -122,7 +124,7 @@ def _is_tier(document: Document, seen: Seen, chosen: list[Seen], structured: boo
     """Whether the heading is a section (`P0: quick wins`) whose items stand under headings of their own."""
     if seen.blocks or seen.ranked.kind is None:
         return False
-    end = document.section_end(seen.index)
+    end = document.section_end(seen.number)
     inner = [s for s in chosen if s.ranked.kind and seen.heading.line < s.heading.line < end]
     if structured and sum(1 for s in inner if s.blocks) > 1:
         return True
@@ -135,23 +137,23 @@ def _outermost(document: Document, chosen: list[Seen], tiers: list[Seen]) -> Ite
     for seen in chosen:
         if seen in tiers or seen.heading.line < end:
             continue
-        end = document.section_end(seen.index)
+        end = document.section_end(seen.number)
         yield seen
 
 
 def _draft(document: Document, seen: Seen, tiers: list[Seen]) -> Draft:
-    start, end = seen.heading.body, document.section_end(seen.index)
+    start, end = seen.heading.body, document.section_end(seen.number)
     blocks = list(_blocks(document, start, end, seen.ranked.kind is not None))
     first = next((b for b in blocks if isinstance(b, Block)), None)
     fields = read_fields(first) if first else Fields()
     kept = [n for n in range(start, end) if not any(b.fence.first <= n <= b.fence.last for b in blocks)]
     last = _last_prose_line(document, seen, end)
     if not fields.values.get("change"):
-        own = [document.lines[n] for n in range(start, document.own_end(seen.index)) if n not in document.hidden]
+        own = [document.lines[n] for n in range(start, document.own_end(seen.number)) if n not in document.hidden]
         from optagent.agent.plan.labels import read_labels
 
         fields.values = {**read_labels(own), **fields.values}
-    above = document.above(seen.index)
+    above = document.above(seen.number)
     return Draft(
         title=seen.ranked.title,
         line=seen.heading.line + 1,

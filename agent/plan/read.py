@@ -1,4 +1,4 @@
-"""Reads a ranked plan from markdown: headed items with YAML blocks, or whatever lists and tables of ideas a person wrote."""
+"""Reads a ranked plan from markdown: headed items with YAML blocks, or the lists and tables a person wrote instead."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 from optagent.agent.markdown import Document, scan, slug
 from optagent.agent.plan.blocks import Unreadable
 from optagent.agent.plan.draft import Draft, Place
-from optagent.agent.plan.marks import clashing
+from optagent.agent.plan.marks import clashing, telling
 from optagent.agent.plan.model import Item, Plan, Problem, Status
 from optagent.agent.plan.needs import Needing, check_needs
 from optagent.agent.plan.outline import outline
 from optagent.agent.plan.ranks import order
 
 _NOTHING = (
-    "no item found: an item is a heading with a rank (## 1. Title) and prose, best with a ```yaml block that gives its id, "
-    "status and change"
+    "no item found: an item is a heading with a rank (## 1. Title) and prose, best with a ```yaml block that gives "
+    "its id, status and change"
 )
 
 
@@ -124,7 +124,7 @@ def _about_draft(draft: Draft) -> Iterator[Problem]:
         said = f"{draft.title[:60]!r} is marked both {clash[0].text!r} and {clash[1].text!r}"
         yield Problem(draft.line, said, ambiguous=True)
     stated = draft.fields.values.get("status")
-    against = next((m for m in draft.marks if m.contradicts(stated)), None) if stated else None
+    against = next((m for m in telling(draft.marks) if m.contradicts(stated)), None) if stated else None
     if against:
         said = f"the status is {stated}, but line {draft.line} marks {draft.title[:60]!r} as {against.text[:40]!r}"
         yield Problem(draft.fields.lines.get("status", draft.line), said, ambiguous=True)

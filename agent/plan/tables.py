@@ -24,8 +24,8 @@ _COLUMNS: tuple[tuple[str, re.Pattern[str]], ...] = tuple(
         ("expected_gain", r".*\b(?:gain|impact|speed-?up|improvement|benefit)\b"),
         (
             "title",
-            r"(?:the )?(?:idea|change|optimi[sz]ation|title|item|task|what|lever|approach|technique|experiment|action|feature|"
-            r"description|name|proposal|work|step)\b",
+            r"(?:the )?(?:idea|change|optimi[sz]ation|title|item|task|what|lever|approach|technique|experiment|action|"
+            r"feature|description|name|proposal|work|step)\b",
         ),
     )
 )

@@ -52,7 +52,7 @@ def _wanted(block: Block, old: Status, status: Status, old_result: str, result: 
 
 
 def _in_block(lines: list[str], block: Block, wanted: dict[str, str]) -> str:
-    """Values are replaced from the last to the first, so that earlier positions stay good; absent keys are put in last."""
+    """Values are replaced from the last to the first, so that earlier positions stay good; absent keys come in last."""
     present = [e for e in block.entries if e.key in wanted]
     for entry in sorted(present, key=lambda e: e.line, reverse=True):
         _replace(lines, block, entry, wanted[entry.key])
@@ -78,7 +78,9 @@ def _row_after(block: Block, absent: dict[str, str]) -> int:
     anchor = next((e for name in names if (e := block.entry(name))), None)
     if anchor is None:
         return _at(block, block.root.start_mark.line)
-    return _at(block, anchor.value.end_mark.line if anchor.value.end_mark.column else anchor.value.end_mark.line - 1) + 1
+    return (
+        _at(block, anchor.value.end_mark.line if anchor.value.end_mark.column else anchor.value.end_mark.line - 1) + 1
+    )
 
 
 def _replace(lines: list[str], block: Block, entry: Entry, text: str) -> None:
@@ -151,7 +153,8 @@ def _without(plan: Plan, item_id: str) -> list[object]:
     hidden = {"line"}
     mine = hidden | {"status", "result"}
     return [
-        {k: v for k, v in vars(item).items() if k not in (mine if item.id == item_id else hidden)} for item in plan.items
+        {k: v for k, v in vars(item).items() if k not in (mine if item.id == item_id else hidden)}
+        for item in plan.items
     ]
 
 

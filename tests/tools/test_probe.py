@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -65,8 +66,10 @@ def test_a_reused_pid_is_not_our_process(stubs: Stubs, quiet: Callable[[str], No
 
 def test_a_foreign_listener(tmp_path: Path, free_port: int) -> None:
     with socket.create_server(("127.0.0.1", free_port)) as listening:
-        listening.settimeout(0)
+        hang_up = threading.Thread(target=lambda: listening.accept()[0].close())
+        hang_up.start()
         world = look(tmp_path, free_port)
+        hang_up.join()
     assert world.port_open
     assert world.server is not None
     assert (world.server.pid, world.server.known, world.server.healthy) == (os.getpid(), False, False)

@@ -81,7 +81,9 @@ class Process:
         wait_for_ever()
 
     def _act(self, action: str | None) -> None:
-        if action == startup.BIND:
+        if action == startup.LOADED:
+            self._hold(self.plan.around.scenario.hardware.memory_gb - self.plan.memory.after_pool_gb)
+        elif action == startup.BIND:
             self._bind()
         elif action == startup.READY:
             self.server.front.ready = True

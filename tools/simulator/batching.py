@@ -75,6 +75,7 @@ class Engine:
     waiting: deque[Job] = field(default_factory=deque)
     running: list[Job] = field(default_factory=list)
     _steps: int = 0
+    _costs: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def submit(self, job: Job) -> None:
         """Queue a request that arrives now."""
@@ -141,7 +142,7 @@ class Engine:
     def _decode(self) -> list[Job]:
         batch = len(self.running)
         context = sum(job.context for job in self.running) / batch
-        step_s = decode_step(self.model, self.costs, self.setup, batch, context).total_us * 1e-6 * self.slowdown
+        step_s = self._step_s(batch, context)
         if self.setup.speculation is None:
             steps = min(BLOCK_STEPS, min(job.max_new_tokens - job.produced for job in self.running))
             self._plain_steps(steps, step_s)
@@ -150,6 +151,14 @@ class Engine:
             self._verify_step(step_s)
         self._report_decode(steps, batch)
         return self._finish()
+
+    def _step_s(self, batch: int, context: float) -> float:
+        """The cost of one iteration, computed once for contexts that differ by less than a block."""
+        key = batch, int(context) // BLOCK_STEPS
+        if key not in self._costs:
+            middle = (key[1] + 0.5) * BLOCK_STEPS
+            self._costs[key] = decode_step(self.model, self.costs, self.setup, batch, middle).total_us * 1e-6
+        return self._costs[key] * self.slowdown
 
     def _plain_steps(self, steps: int, step_s: float) -> None:
         self.now_s += steps * step_s

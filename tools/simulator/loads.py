@@ -73,8 +73,7 @@ class Load:
         """Run a load whose requests are all here at once."""
         with self.changed:
             self.arrived.extend(jobs)
-            while not self.over:
-                self._go_on_when_complete()
+            self._go_on_when_complete()
 
     @property
     def over(self) -> bool:
@@ -84,13 +83,13 @@ class Load:
         return min(self.announced.clients, self.announced.requests - self.completed)
 
     def _go_on_when_complete(self) -> None:
-        if len(self.arrived) + self.engine.outstanding < self._expected():
-            return
-        for job in sorted(self.arrived, key=lambda job: job.index):
-            self.engine.submit(job)
-        self.arrived.clear()
-        finished = self.engine.advance()
-        self.advance_clock(self.began_s + self.engine.now_s)
-        self.completed += len(finished)
-        self.done |= {job.index for job in finished}
-        self.changed.notify_all()
+        """Advance as often as everybody who is to come is there: at the end of a load nobody comes any more."""
+        while not self.over and len(self.arrived) + self.engine.outstanding >= self._expected():
+            for job in sorted(self.arrived, key=lambda job: job.index):
+                self.engine.submit(job)
+            self.arrived.clear()
+            finished = self.engine.advance()
+            self.advance_clock(self.began_s + self.engine.now_s)
+            self.completed += len(finished)
+            self.done |= {job.index for job in finished}
+            self.changed.notify_all()

@@ -16,8 +16,9 @@ from optagent.tools.simulator.tracebacks import capture_text, traceback_text
 from optagent.tools.simulator.wording import Wording, wording
 
 CAPTURE_S_PER_GRAPH = 1.2
-BIND, READY, DIE, HANG = "bind", "ready", "die", "hang"
-"""What happens with a line: the port is bound, the server is ready, the process dies, nothing happens ever after."""
+LOADED, BIND, READY, DIE, HANG = "loaded", "bind", "ready", "die", "hang"
+"""What happens with a line: the weights are in memory, the port is bound, the server is ready, the process dies, nothing
+happens ever after."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,7 @@ def weights_done(script: Timeline, plan: Plan) -> None:
     model = plan.around.scenario.model
     memory = plan.memory
     script.raw("\n")
+    script.parent("", action=LOADED)
     script.each(
         lambda rank: plan.words.load_end.format(
             elapsed=model.weights_gb * 8 / model.load_gb_per_s + script.jitter(0.5),

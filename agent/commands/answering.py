@@ -1,0 +1,44 @@
+"""`optagent answer`: the owner's word on an open question."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from optagent.agent.commands.workspace import Silent, find_workspace, read_journal, writing
+from optagent.agent.errors import BadInput
+from optagent.agent.ledger import Ledger
+from optagent.agent.records import Question
+
+LONGEST = 4000
+"""Characters of an answer in words."""
+
+
+def give_answer(root: Path, question_id: str, text: str, *, as_json: bool) -> int:
+    """Record the answer. Raises BadInput when there is no such question or it was answered, before anything is opened."""
+    space = find_workspace(root)
+    _check(read_journal(space).ledger, question_id, text)
+    with writing(space, f"answer {question_id}", Silent()) as session:
+        question = _check(session.ledger, question_id, text)
+        session.note("answer", {"id": question.id, "answer": text.strip()}, question.id)
+    chosen = next((o for o in question.options if o.key == text.strip()), None)
+    if as_json:
+        print(json.dumps({"id": question.id, "answer": text.strip(), "option": chosen is not None}))
+    elif chosen is not None:
+        print(f"{question.id}: {chosen.key} - {chosen.leads_to}\nNext: optagent continue")
+    else:
+        keys = ", ".join(o.key for o in question.options)
+        print(f"{question.id}: recorded in your words. The ranked planner acts only on its options ({keys}), so what it asked about stays aside.")
+    return 0
+
+
+def _check(ledger: Ledger, question_id: str, text: str) -> Question:
+    question = ledger.questions.get(question_id)
+    waiting = ", ".join(q.id for q in ledger.open_questions()) or "none"
+    if question is None:
+        raise BadInput(question_id, f"there is no such question; open: {waiting}")
+    if question.answer is not None:
+        raise BadInput(question_id, f"was answered already ({question.answer}); open: {waiting}")
+    if not text.strip() or len(text) > LONGEST:
+        raise BadInput(question_id, f"an answer is 1 to {LONGEST} characters long")
+    return question

@@ -1,0 +1,173 @@
+"""`optagent continue`: a sitting, or a look at what the next one would do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from optagent.agent.commands.narration import clean, narrator_for
+from optagent.agent.commands.workspace import Silent, Workspace, find_workspace, live, looking, read_journal, writing
+from optagent.agent.config import config_from
+from optagent.agent.decide import Decision, Verb
+from optagent.agent.errors import BadInput
+from optagent.agent.jsonable import to_body
+from optagent.agent.records import Question
+from optagent.agent.session import LedgerJournal, Session
+from optagent.agent.sitting import WAITING, WENT_ON, Ended, look, run_sitting
+from optagent.tools.journal_store import MemoryJournal
+from optagent.tools.recording import RecordingFile, header
+
+
+def go_on(root: Path, *, steps: int | None, dry_run: bool, as_json: bool, record: Path | None, stub: Path | None) -> int:
+    """The exit status of `optagent continue`."""
+    if stub is not None and not dry_run:
+        raise BadInput("--stub", "scripted results can only be decided on: give --dry-run with it")
+    if dry_run and record is not None:
+        raise BadInput("--record", "a dry run does nothing that could be recorded")
+    space = find_workspace(root)
+    if dry_run:
+        return _dry_run(space, stub, as_json)
+    if record is not None and record.exists():
+        raise BadInput(str(record), "this file exists already; a recording is always a new file")
+    return _sit(space, steps if steps is not None else space.config.budget.steps, as_json, record)
+
+
+def _sit(space: Workspace, steps: int | None, as_json: bool, record: Path | None) -> int:
+    recorder = _Recorder(record) if record else None
+    with narrator_for(sys.stdout, quiet=as_json) as narrator:
+        with writing(space, "continue", narrator, recorder.sink if recorder else None) as session:
+            session.step_limit = steps
+            if recorder is not None:
+                recorder.begin(session, steps)
+            ended = run_sitting(session, space.checkpoints)
+            if recorder is not None:
+                recorder.end(ended)
+    if as_json:
+        print(json.dumps(_summary(ended), ensure_ascii=False))
+    else:
+        show_end(ended)
+    return ended.exit_status
+
+
+class _Recorder:
+    """Writes a recording as the session goes, so that a killed one leaves what it did."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: RecordingFile | None = None
+
+    def begin(self, session: Session, steps: int | None) -> None:
+        self._file = RecordingFile(self._path)
+        config = session.config.model_dump(mode="json", exclude_defaults=True)
+        self._file.write(header(config, list(session.journal.entries()), {"steps": steps}))
+
+    def sink(self, line: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(line)
+
+    def end(self, ended: Ended) -> None:
+        assert self._file is not None
+        self._file.write({"end": _summary(ended)})
+        self._file.close()
+
+
+def _dry_run(space: Workspace, stub: Path | None, as_json: bool) -> int:
+    decision = look(_scripted(space, stub) if stub else looking(space))
+    if as_json:
+        print(json.dumps(decision_json(decision), ensure_ascii=False))
+    else:
+        show_decision(decision)
+    return WAITING if decision.verb is Verb.ASK else WENT_ON
+
+
+def _scripted(space: Workspace, stub: Path) -> Any:
+    """A session that only looks, against scripted tool results; the script may bring its own journal and settings."""
+    from optagent.tools.stub import ScriptedToolbox, load_recording
+
+    script = load_recording(stub)
+    config = space.config
+    if script.config:
+        merged = _merged(config.model_dump(mode="json", exclude_defaults=True), script.config)
+        config = config_from(merged, str(stub), 1)
+    journal: LedgerJournal
+    if script.journal:
+        memory = MemoryJournal()
+        for entry in script.journal:
+            memory.append(entry["kind"], entry["body"], entry.get("key"), entry.get("at"))
+        try:
+            journal = LedgerJournal(memory)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            raise BadInput(str(stub), f"an entry of `journal` lacks what its kind needs: {error!r}", 1) from None
+    else:
+        journal = read_journal(space)
+    space = Workspace(space.root, config)
+    return looking(space, ScriptedToolbox(script, live(space, Silent())), journal)
+
+
+def _merged(base: dict[str, Any], over: Any) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        mine = merged.get(key)
+        merged[key] = _merged(mine, value) if isinstance(mine, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def decision_json(decision: Decision) -> dict[str, Any]:
+    """The decision as scripts get it; docs/recordings.md lists the keys."""
+    step = decision.step
+    return {
+        "decision": decision.verb.value,
+        "reason": decision.reason,
+        "because": decision.because,
+        "step": None if step is None else {"kind": step.kind.value, "title": step.title, "item": step.item.id if step.item else None},
+        "questions": [to_body(q) for q in decision.questions],
+        "items": [
+            {"id": s.item.id, "rank": s.item.rank, "standing": s.kind.value, "because": s.because} for s in decision.standings
+        ],
+        "reopened": [{"dead_end": d, "because": b} for d, b in decision.reopened],
+    }
+
+
+def _summary(ended: Ended) -> dict[str, Any]:
+    return {
+        "decision": ended.verb.value, "reason": ended.reason, "because": ended.because, "steps": ended.steps,
+        "exit_status": ended.exit_status, "questions": [to_body(q) for q in ended.questions], "total_gain": ended.total_gain,
+    }  # fmt: skip
+
+
+def show_decision(decision: Decision) -> None:
+    """The decision as a screen: what comes next, why, and where every item stands."""
+    title = f": {decision.step.title}" if decision.step else ""
+    print(f"{decision.verb.value}{title} ({decision.reason})\n  {clean(decision.because)}")
+    for question in decision.questions:
+        show_question(question)
+    if decision.standings:
+        print("items")
+        for s in decision.standings:
+            print(f"  {s.item.rank if s.item.rank is not None else '-':>3} {s.kind.value:<9} {s.item.id}: {clean(s.because)[:140]}")
+
+
+def show_question(question: Question) -> None:
+    name = f"{question.id} " if question.id else ""
+    print(f"\n? {name}({question.reason}) {clean(question.text)}")
+    for fact in question.facts:
+        print(f"    {clean(fact)}")
+    print(f"    why I ask: {clean(question.why)}")
+    for option in question.options:
+        print(f"    - {option.key}: {clean(option.leads_to)}")
+
+
+def show_end(ended: Ended) -> None:
+    """The last words of a sitting: what was gained, what is open, what to type next."""
+    if ended.total_gain:
+        print(f"\ntotal gain: {ended.total_gain}")
+    for question in ended.questions:
+        show_question(question)
+    if ended.questions and ended.exit_status == WAITING:
+        first = ended.questions[0]
+        example = first.options[0].key if first.options else '"your answer"'
+        print(f"\nwaiting for you. Next: optagent answer {first.id} {example}, then optagent continue")
+    else:
+        print(f"\ndone: {ended.because}")

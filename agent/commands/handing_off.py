@@ -1,0 +1,72 @@
+"""`optagent handoff`: show the latest one, write a new one, or hold its claims against the world."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+from optagent.agent.commands.narration import clean, narrator_for
+from optagent.agent.commands.workspace import Workspace, find_workspace, looking, writing
+from optagent.agent.errors import BadInput
+from optagent.agent.orient import latest_handoff, load_handoff, orient
+from optagent.agent.reconcile import Outcome
+from optagent.agent.reconciling import check_handoff, probe
+from optagent.tools.calls.files import ReadText
+
+
+def handle_handoff(root: Path, *, write: bool, check: bool, as_json: bool) -> int:
+    """Exit status 0, or 1 when a checked claim does not hold."""
+    if write and check:
+        raise BadInput("--write --check", "give one of them")
+    space = find_workspace(root)
+    if write:
+        return _write(space, as_json)
+    return _check(space, as_json) if check else _show(space)
+
+
+def _write(space: Workspace, as_json: bool) -> int:
+    from optagent.agent.hand_off import write_handoff
+    from optagent.agent.nodes import Round, situation_of
+    from optagent.agent.reconciling import reconcile
+    from optagent.agent.standing import standing
+    from optagent.agent.orient import take_over
+
+    with narrator_for(sys.stdout, quiet=as_json) as narrator, writing(space, "handoff --write", narrator) as session:
+        orientation = orient(session)
+        take_over(session, orientation)
+        session.look_only = True
+        round_ = Round(session, orientation, reconcile(session, orientation))
+        situation = situation_of(round_)
+        standings = [standing(item, situation.bench()) for item in situation.candidates()]
+        path = write_handoff(session, probe(session), standings, "written by hand, in the middle of the campaign")
+    print(json.dumps({"handoff": path}) if as_json else f"handoff written: {path}")
+    return 0
+
+
+def _check(space: Workspace, as_json: bool) -> int:
+    session = looking(space)
+    orientation = orient(session)
+    if orientation.handoff is None:
+        raise BadInput(space.config.handoffs, "there is no handoff to check; `optagent handoff --write` writes one")
+    checks = check_handoff(session, orientation, probe(session))
+    broken = any(c.outcome is Outcome.BROKEN for c in checks)
+    if as_json:
+        rows = [{"id": c.claim.id, "claim": c.claim.text, "outcome": c.outcome.value, "because": c.because} for c in checks]
+        print(json.dumps({"handoff": orientation.handoff_path, "claims": rows}))
+        return int(broken)
+    print(f"{orientation.handoff_path}: {len(checks)} claims")
+    for c in checks:
+        mark = {Outcome.HOLDS: "✓", Outcome.BROKEN: "✗", Outcome.UNKNOWN: "?"}[c.outcome]
+        print(f"  {mark} {c.claim.id:<4} {clean(c.claim.text)[:70]:<70} {c.outcome.value}: {clean(c.because)}")
+    return int(broken)
+
+
+def _show(space: Workspace) -> int:
+    session = looking(space)
+    path = latest_handoff(session)
+    if not path:
+        raise BadInput(space.config.handoffs, "there is no handoff yet; `optagent handoff --write` writes one")
+    load_handoff(session, path)
+    print(session.toolbox.read_text(ReadText(path=path)).text)
+    return 0

@@ -1,0 +1,115 @@
+"""A campaign folder opened for a command: configuration, journal, toolbox, lock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from optagent.agent.config import CampaignConfig, load_config
+from optagent.agent.errors import BadInput, CampaignBusy
+from optagent.agent.session import LedgerJournal, Narrator, Session
+from optagent.tools.errors import ToolFailure
+from optagent.tools.journal_store import Journal, JournalStore
+from optagent.tools.live import LiveToolbox
+from optagent.tools.lock import Held, hold
+from optagent.tools.recording import RecordingToolbox
+
+STATE = ".optagent"
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """Where the campaign lies, and its configuration."""
+
+    root: Path
+    config: CampaignConfig
+
+    @property
+    def journal_path(self) -> Path:
+        return self.root / STATE / "journal.db"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / STATE / "checkpoints.db"
+
+
+def find_workspace(root: Path) -> Workspace:
+    """The campaign in `root`. Raises BadInput when there is none or its configuration cannot be used."""
+    return Workspace(root.resolve(), load_config(root.resolve()))
+
+
+def read_journal(space: Workspace) -> LedgerJournal:
+    """The journal for reading; an empty one when nothing has been recorded yet."""
+    return LedgerJournal(JournalStore.open(space.journal_path, create=False, read_only=True))
+
+
+@contextmanager
+def writing(space: Workspace, purpose: str, narrator: Narrator, sink: Callable[[dict[str, Any]], None] | None = None) -> Iterator[Session]:
+    """A session that may change things: the only writer of this campaign for as long as it lasts.
+
+    Raises CampaignBusy when another process is at work, BadInput when the folder cannot be written.
+    """
+    check_readable(space)
+    ensure_writable(space)
+    try:
+        with hold(space.root / STATE / "lock", purpose) as lease:
+            if lease.note:
+                narrator.tell("note", lease.note)
+            with JournalStore.open(space.journal_path, create=True) as store:
+                yield open_session(space, store, live(space, narrator), narrator, sink)
+    except Held as error:
+        raise CampaignBusy(f"{error.holder} is at work on this campaign; wait until it ends, or stop it") from None
+
+
+def check_readable(space: Workspace) -> None:
+    """Read what a sitting starts from, before anything is created: a malformed document changes nothing on disk."""
+    from optagent.agent.orient import orient
+    from optagent.agent.session import LedgerJournal as Folded
+    from optagent.tools.journal_store import MemoryJournal
+
+    silent = Silent()
+    orient(Session(space.config, live(space, silent), Folded(MemoryJournal()), silent, look_only=True))
+    if space.journal_path.exists():
+        JournalStore.open(space.journal_path, create=False, read_only=True).close()
+
+
+def ensure_writable(space: Workspace) -> None:
+    import os
+
+    for folder in (space.root, space.root / STATE):
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise BadInput(str(folder), "this folder is not writable; a campaign keeps its journal and logs in it")
+
+
+def live(space: Workspace, narrator: Narrator) -> LiveToolbox:
+    return LiveToolbox(space.root, space.config.deployment, narrator.now)
+
+
+def open_session(
+    space: Workspace, store: Journal, toolbox: Any, narrator: Narrator, sink: Callable[[dict[str, Any]], None] | None = None
+) -> Session:
+    """A session whose every tool call is journalled, and told to `sink` when there is one."""
+    journal = LedgerJournal(store)
+    return Session(space.config, RecordingToolbox(toolbox, journal, sink), journal, narrator)
+
+
+def looking(space: Workspace, toolbox: Any | None = None, journal: LedgerJournal | None = None) -> Session:
+    """A session that only looks."""
+    silent = Silent()
+    return Session(space.config, toolbox or live(space, silent), journal or read_journal(space), silent, look_only=True)
+
+
+class Silent:
+    """A narrator for commands that print their own result."""
+
+    def tell(self, what: str, text: str) -> None:
+        pass
+
+    def now(self, text: str) -> None:
+        pass
+
+
+__all__ = ["STATE", "Silent", "ToolFailure", "Workspace", "find_workspace", "live", "looking", "open_session", "read_journal", "writing"]

@@ -1,0 +1,70 @@
+"""One sitting from its first look to its end, and a look alone (`--dry-run`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from optagent.agent.decide import Decision, Verb, decide
+from optagent.agent.nodes import Round, situation_of
+from optagent.agent.orient import orient
+from optagent.agent.reconciling import reconcile, stop_server
+from optagent.agent.records import Question
+from optagent.agent.session import Session, next_id
+
+WENT_ON, WAITING = 0, 3
+"""Exit statuses of a sitting that ended in order, and of one that waits for an answer."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a sitting ended. `questions` are open, `handoff` is the last one written."""
+
+    exit_status: int
+    verb: Verb
+    reason: str
+    because: str
+    steps: int
+    questions: tuple[Question, ...] = ()
+    total_gain: str = ""
+
+
+def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
+    """Run until nothing more can be done without the owner, or the steps are used up. Servers never outlive it."""
+    from optagent.agent.graph import run
+
+    ledger = session.ledger
+    earlier = ledger.sittings[-1] if ledger.sittings else None
+    sitting = next_id("S", len(ledger.sittings))
+    session.journal.append("sitting", {"id": sitting}, sitting, at=session.time())
+    round_ = Round(session)
+    try:
+        state = run(round_, checkpoints, sitting, earlier)
+    finally:
+        _leave_nothing_running(session)
+    return _ended(session, round_, state.get("steps", 0))
+
+
+def _ended(session: Session, round_: Round, steps: int) -> Ended:
+    from optagent.agent.hand_off import total_gain
+
+    decision = round_.decision
+    assert decision is not None
+    asks = decision.verb is Verb.ASK
+    return Ended(
+        WAITING if asks else WENT_ON, decision.verb, decision.reason, decision.because, steps,
+        tuple(session.ledger.open_questions()), total_gain(session.ledger),
+    )  # fmt: skip
+
+
+def _leave_nothing_running(session: Session) -> None:
+    for number, (pid, start_time) in enumerate(list(session.ledger.processes)):
+        stop_server(session, pid, start_time, f"end-{number}")
+
+
+def look(session: Session) -> Decision:
+    """What the next sitting would do first. Nothing is changed, launched or written."""
+    session.look_only = True
+    orientation = orient(session)
+    round_ = Round(session, orientation, reconcile(session, orientation))
+    return decide(situation_of(round_))
