@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from optagent.tools.calls.configuration import Configuration, FlagValue
 
-
 V = TypeVar("V")
 
 
@@ -66,7 +65,10 @@ def change_body(change: Change) -> dict[str, Any]:
 
 def describe(change: Change) -> str:
     """The change in one line, as a person would type it."""
-    words = [f"--{k}" if v is True else f"--{k} {v}" if v is not None else f"(without --{k})" for k, v in change.flags.items()]
+    words = [
+        f"--{k}" if v is True else f"--{k} {v}" if v is not None else f"(without --{k})"
+        for k, v in change.flags.items()
+    ]
     words += [f"{k}={v}" if v is not None else f"(without {k})" for k, v in change.env.items()]
     words += [f"file {name}" for name in change.files]
     if change.patch:

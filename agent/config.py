@@ -96,7 +96,11 @@ class _FileAndEnvironment(CampaignConfig, BaseSettings):
     """optagent.toml with the variables that override it, as in OPTAGENT_DEPLOYMENT__PORT=31000."""
 
     model_config = SettingsConfigDict(
-        env_prefix="OPTAGENT_", env_nested_delimiter="__", extra="forbid", frozen=True, nested_model_default_partial_update=True
+        env_prefix="OPTAGENT_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
     )
 
     @classmethod
@@ -143,7 +147,9 @@ def load_config(root: Path) -> CampaignConfig:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise BadInput(str(path), "no campaign here; `optagent init DIR` makes one, `-C DIR` names another folder") from None
+        raise BadInput(
+            str(path), "no campaign here; `optagent init DIR` makes one, `-C DIR` names another folder"
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(str(path), f"cannot be read: {error}") from None
     return parse_config(text, CONFIG_NAME)

@@ -32,7 +32,8 @@ def matching(change: Change | None, item: str | None, dead_ends: Sequence[DeadEn
     return [
         d
         for d in dead_ends
-        if (item is not None and d.item == item) or (change is not None and d.change is not None and is_same_or_more(change, d.change))
+        if (item is not None and d.item == item)
+        or (change is not None and d.change is not None and is_same_or_more(change, d.change))
     ]
 
 
@@ -49,7 +50,9 @@ def worth_another_look(dead_end: DeadEnd, facts: Mapping[str, str]) -> bool:
 NEXT_CUDA = "cuda"
 _ARCHITECTURE_KINDS = frozenset({"unsupported-arch", "allreduce-unsupported", "attention-backend-unsupported"})
 _MEMORY_KINDS = frozenset({"gpu-oom-weights", "gpu-oom-pool", "gpu-oom-graph-capture", "gpu-oom-runtime"})
-_PACKAGE_KINDS = frozenset({"package-mismatch", "model-unsupported", "graph-capture-incompatible", "illegal-memory-access"})
+_PACKAGE_KINDS = frozenset(
+    {"package-mismatch", "model-unsupported", "graph-capture-incompatible", "illegal-memory-access"}
+)
 
 
 def retry_condition(kind: str, facts: Mapping[str, str]) -> str | None:
@@ -95,7 +98,7 @@ def blame(parts: Sequence[Part], cause: Cause | None) -> Blame:
 
 def _words(change: Change) -> set[str]:
     text = describe(change) + " " + " ".join(change.files.values())
-    return {w for w in re.findall(r"[a-z]{4,}", text.lower().replace("_", " "))} - _COMMON_WORDS
+    return set(re.findall(r"[a-z]{4,}", text.lower().replace("_", " "))) - _COMMON_WORDS
 
 
 _COMMON_WORDS = frozenset(

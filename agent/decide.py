@@ -68,14 +68,18 @@ def decide(situation: Situation) -> Decision:
 
     if situation.under_way is not None and _still_wanted(situation, standings):
         title = situation.under_way.title
-        return go(Step(StepKind.RESUME, title), "resume", f"{situation.under_way.id} was interrupted; its finished runs count")
+        return go(
+            Step(StepKind.RESUME, title), "resume", f"{situation.under_way.id} was interrupted; its finished runs count"
+        )
     work = bool(runnable) or not situation.confirmed
     if work and not situation.check.measured:
         return go(_measure_baseline(situation), "baseline-unverified", _why_measure(situation))
     if work and (question := _noise_question(situation)):
         return _ask_about_the_world(situation, question)
     if runnable:
-        return go(Step(StepKind.ITEM, runnable[0].item.title, runnable[0].item), "runnable", _why_item(runnable[0], standings))
+        return go(
+            Step(StepKind.ITEM, runnable[0].item.title, runnable[0].item), "runnable", _why_item(runnable[0], standings)
+        )
     if not situation.confirmed:
         because = "nothing else can run: the kept changes together are held against the first baseline, side by side"
         return go(Step(StepKind.CONFIRM, "kept changes against the first baseline"), "confirm", because)
@@ -117,7 +121,9 @@ def _first(situation: Situation, rules: Sequence[World]) -> Question | None:
 
 
 def _ask_about_the_world(situation: Situation, question: Question) -> Decision:
-    known = [q for q in situation.questions if q.answer is None and q.reason == question.reason and q.facts == question.facts]
+    known = [
+        q for q in situation.questions if q.answer is None and q.reason == question.reason and q.facts == question.facts
+    ]
     return Decision(Verb.ASK, question.reason, question.text, None, () if known else (question,))
 
 

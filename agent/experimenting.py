@@ -61,7 +61,9 @@ def begin(session: Session, step: Step) -> Experiment:
 def _launches_wanted(session: Session) -> int:
     measuring, environment = session.config.measuring, session.baseline().configuration.environment
     known = sum(n.df for n in session.ledger.noise_in(environment))
-    return measuring.sentinel_launches if known >= measuring.calibration_launches - 1 else measuring.calibration_launches
+    return (
+        measuring.sentinel_launches if known >= measuring.calibration_launches - 1 else measuring.calibration_launches
+    )
 
 
 def _abandon(session: Session, experiment: Experiment) -> None:
@@ -91,11 +93,15 @@ def prepare(session: Session, experiment: Experiment) -> Failure | None:
 
 def _environment(session: Session, experiment: Experiment, name: str) -> Failure | None:
     session.narrator.now(f"building environment {name} beside the present one")
-    ready = session.toolbox.prepare_environment(EnvironmentRequest(key=f"{experiment.id}:environment:{name}", name=name))
+    ready = session.toolbox.prepare_environment(
+        EnvironmentRequest(key=f"{experiment.id}:environment:{name}", name=name)
+    )
     if not ready.ready:
         return Failure("candidate", "prepare", "environment", ready.problem or f"environment {name} could not be built")
     versions = ", ".join(f"{k} {v}" for k, v in sorted(ready.versions.items()))
-    session.narrator.tell("plain", f"environment {name} is there, beside the present one" + (f": {versions}" if versions else ""))
+    session.narrator.tell(
+        "plain", f"environment {name} is there, beside the present one" + (f": {versions}" if versions else "")
+    )
     return None
 
 
@@ -168,7 +174,9 @@ def arrange(session: Session, configuration: Configuration, key: str) -> None:
             key=f"{key}:checkout", revision=configuration.revision, reason="launch",
         ))  # fmt: skip
         if back.saved_branch:
-            session.narrator.tell("note", f"somebody edited the checkout meanwhile; that work is on branch {back.saved_branch}")
+            session.narrator.tell(
+                "note", f"somebody edited the checkout meanwhile; that work is on branch {back.saved_branch}"
+            )
     install(session, configuration, f"{key}:files")
 
 
@@ -184,7 +192,9 @@ def failure_of(cell: Cell, launched: Launched, log: str) -> Failure:
     if launched.outcome == "port-taken":
         return Failure(cell.arm, "launch", "port-in-use", launched.problem or "the deployment's port is taken")
     if reading is None or not reading.exists:
-        return Failure(cell.arm, "launch", "unknown", launched.problem or f"the launch ended {launched.outcome}, without a log")
+        return Failure(
+            cell.arm, "launch", "unknown", launched.problem or f"the launch ended {launched.outcome}, without a log"
+        )
     kind = reading.cause.kind if reading.cause else ("hang" if launched.outcome == "hung" else "unknown")
     return Failure(cell.arm, "launch", kind, cause_text(reading), log_evidence(log, reading))
 

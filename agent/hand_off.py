@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
+from optagent.agent.handoff.render import render_handoff
+
 from optagent.agent.change import describe
 from optagent.agent.errors import OptagentError
 from optagent.agent.handoff.model import Handoff
-from optagent.agent.handoff.render import render_handoff
 from optagent.agent.ledger import BASELINE, CONFIRM, Experiment, Ledger
 from optagent.agent.orient import latest_handoff
 from optagent.agent.reconcile import sha256
@@ -28,7 +29,9 @@ def write_handoff(session: Session, world: World, standings: Sequence[Standing],
     number = int(handoff.id.removeprefix("H"))
     path = str(PurePosixPath(session.config.handoffs) / f"{number:04d}-{handoff.written[:10]}.md")
     text = render_handoff(handoff)
-    written = session.toolbox.write_text(WriteText(key=f"handoff:{handoff.id}:{sha256(text)[:12]}", path=path, text=text))
+    written = session.toolbox.write_text(
+        WriteText(key=f"handoff:{handoff.id}:{sha256(text)[:12]}", path=path, text=text)
+    )
     if not written.written:
         raise OptagentError(f"{path} could not be written: {written.problem}")
     session.note("handoff", {"id": handoff.id, "path": path, "ended": ended}, handoff.id)
@@ -90,12 +93,21 @@ def claims(session: Session, world: World, now: str) -> list[Claim]:
     found: list[Claim] = []
 
     def add(text: str, kind: str, subject: str, expected: str, evidence: str = "probe", verified: bool = True) -> None:
-        found.append(Claim(f"C{len(found) + 1}", text, kind, subject, expected, (evidence,), verified, now if verified else None))
+        found.append(
+            Claim(f"C{len(found) + 1}", text, kind, subject, expected, (evidence,), verified, now if verified else None)
+        )
 
     baseline = ledger.baseline
     if baseline and baseline.measurement:
         m = baseline.measurement
-        add(f"the baseline gives {m.metric} {m.value:.4g}", "baseline", m.metric, f"{m.value:.6g}", ", ".join(m.evidence[:2]), m.verified)
+        add(
+            f"the baseline gives {m.metric} {m.value:.4g}",
+            "baseline",
+            m.metric,
+            f"{m.value:.6g}",
+            ", ".join(m.evidence[:2]),
+            m.verified,
+        )
     for name, version in sorted(world.versions.items()):
         add(f"{name} is {version}", "version", name, version)
     if world.gpus:
@@ -103,11 +115,21 @@ def claims(session: Session, world: World, now: str) -> list[Claim]:
     if world.checkout is not None and not world.checkout.problem:
         add(f"the checkout is at {world.checkout.revision[:12]}", "revision", "", world.checkout.revision)
         state = world.checkout.dirty_sha256 if world.checkout.dirty else "clean"
-        add("the checkout is clean" if state == "clean" else "the checkout has uncommitted changes", "checkout", "", state or "clean")
+        add(
+            "the checkout is clean" if state == "clean" else "the checkout has uncommitted changes",
+            "checkout",
+            "",
+            state or "clean",
+        )
     for name, digest in sorted(world.files.items()):
         if digest is not None:
             add(f"{name} is as recorded", "file", name, digest)
-    add("a server is running" if world.port_open else "no server is running", "server", "", "running" if world.port_open else "stopped")
+    add(
+        "a server is running" if world.port_open else "no server is running",
+        "server",
+        "",
+        "running" if world.port_open else "stopped",
+    )
     return found
 
 
@@ -121,7 +143,18 @@ def _row(e: Experiment) -> Attempt:
     runs = tuple(r.evidence for r in e.runs if r.valid and r.evidence)[:2]
     failed = tuple(line for f in e.failures[-1:] for line in f.evidence[:2])
     return Attempt(
-        e.id, e.title, e.verdict, e.item, change, e.effect, e.low, e.high, e.because, (*runs, *failed), e.base.environment, True
+        e.id,
+        e.title,
+        e.verdict,
+        e.item,
+        change,
+        e.effect,
+        e.low,
+        e.high,
+        e.because,
+        (*runs, *failed),
+        e.base.environment,
+        True,
     )
 
 
@@ -134,7 +167,9 @@ def _in_flight(ledger: Ledger) -> list[InFlight]:
     if current is None:
         return []
     part = Part(current.title, current.item, current.change)
-    done = f"{len(current.values('candidate'))} candidate and {len(current.values('baseline'))} baseline runs are measured"
+    done = (
+        f"{len(current.values('candidate'))} candidate and {len(current.values('baseline'))} baseline runs are measured"
+    )
     return [InFlight(current.id, current.title, (part,), None, done, (current.id,))]
 
 
@@ -142,4 +177,3 @@ def _next_steps(standings: Sequence[Standing]) -> list[NextStep]:
     order = {Kind.RUNNABLE: 0, Kind.WAITING: 1, Kind.BLOCKED: 2, Kind.DEAD: 3}
     left = sorted((s for s in standings if s.kind in order and not s.final), key=lambda s: order[s.kind])
     return [NextStep(f"{s.item.title}: {s.because}", s.item.id) for s in left[:12]]
-

@@ -9,7 +9,7 @@ import types
 from collections.abc import Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import cache
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
@@ -65,6 +65,6 @@ def _default(f: Any) -> Any:
     return MISSING
 
 
-@lru_cache(maxsize=None)
+@cache
 def _hints(cls: Any) -> dict[str, Any]:
     return get_type_hints(cls)

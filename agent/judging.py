@@ -34,7 +34,12 @@ def judgement(
     if not pairs and 1 in candidates and pool and (lost := screen(pool, candidates[1], noise, direction)):
         return lost
     return judge(
-        pairs, noise, direction=direction, min_effect=min_effect, max_pairs=max_pairs, guards=_guards(experiment, guards)
+        pairs,
+        noise,
+        direction=direction,
+        min_effect=min_effect,
+        max_pairs=max_pairs,
+        guards=_guards(experiment, guards),
     )
 
 
@@ -44,13 +49,17 @@ def _baseline(experiment: Experiment, baseline: Baseline, tolerance: float) -> J
         return Judgement(Verdict.MORE, f"{len(values)} of {experiment.goal} launches")
     mean = geometric_mean(values)
     spread = noise_of(values).launch_sd if len(values) > 1 else None
-    what = f"{mean:.4g} over {len(values)} launches" + (f", one launch varies by {spread:.2f} %" if spread is not None else "")
+    what = f"{mean:.4g} over {len(values)} launches" + (
+        f", one launch varies by {spread:.2f} %" if spread is not None else ""
+    )
     record = baseline.measurement
     if record is None:
         return Judgement(Verdict.KEEP, f"{what}; nothing was recorded before")
     off = mean / record.value - 1
     holds = abs(off) <= tolerance
-    because = f"{what}; {off:+.1%} against the record of {record.value:.4g}" + ("" if holds else f", out of {tolerance:.0%}")
+    because = f"{what}; {off:+.1%} against the record of {record.value:.4g}" + (
+        "" if holds else f", out of {tolerance:.0%}"
+    )
     return Judgement(Verdict.KEEP if holds else Verdict.INCONCLUSIVE, because, off)
 
 

@@ -81,9 +81,15 @@ def _tell_orientation(round_: Round) -> None:
     session, orientation = round_.session, round_.orientation
     assert orientation is not None
     items = orientation.plan.items
-    left = [i for i in items if session.ledger.item_status.get(i.id, i.status) in (Status.OPEN, Status.TRYING, Status.PARKED)]
+    left = [
+        i
+        for i in items
+        if session.ledger.item_status.get(i.id, i.status) in (Status.OPEN, Status.TRYING, Status.PARKED)
+    ]
     ranked = [i for i in items if i.rank is not None]
-    session.narrator.tell("step", f"plan {session.config.plan}: {len(ranked)} ranked items, {len(left)} still to settle")
+    session.narrator.tell(
+        "step", f"plan {session.config.plan}: {len(ranked)} ranked items, {len(left)} still to settle"
+    )
     for item in left[:9]:
         session.narrator.tell("plain", f"{item.rank if item.rank is not None else '-'}. {item.title} ({item.id})")
     handoff = orientation.handoff
@@ -114,7 +120,8 @@ def situation_of(round_: Round) -> Situation:
     """The situation as plan, ledger and findings give it."""
     session, ledger = round_.session, round_.session.ledger
     config = session.config
-    assert round_.orientation is not None and round_.reconciled is not None
+    assert round_.orientation is not None
+    assert round_.reconciled is not None
     baseline = known_good_state(session, round_.orientation)
     first = ledger.first_baseline or (round_.orientation.handoff.first_baseline if round_.orientation.handoff else None)
     tolerance = config.measuring.baseline_tolerance
@@ -173,7 +180,8 @@ def _ask(session: Session, question: Question) -> None:
 
 def prepare_node(state: State, round_: Round) -> State:
     session = round_.session
-    assert round_.decision is not None and round_.decision.step is not None
+    assert round_.decision is not None
+    assert round_.decision.step is not None
     experiment = work.begin(session, round_.decision.step)
     round_.judged = None
     failure = work.prepare(session, experiment)
@@ -191,7 +199,13 @@ def _next_cell(session: Session, experiment: Experiment) -> State:
     cell = work.plan_cell(session, experiment)
     if cell is None:
         return {"following": "judge", "experiment": experiment.id}
-    return {"following": "launch", "experiment": experiment.id, "arm": cell.arm, "pair": cell.pair, "attempt": cell.attempt}
+    return {
+        "following": "launch",
+        "experiment": experiment.id,
+        "arm": cell.arm,
+        "pair": cell.pair,
+        "attempt": cell.attempt,
+    }
 
 
 def _present(state: State, round_: Round) -> tuple[Experiment, Cell]:
@@ -250,7 +264,11 @@ def diagnose_node(state: State, round_: Round) -> State:
     if may_retry and len(experiment.failures) < work.TRIES:
         session.narrator.tell("why", "this need not come from the change: once more")
         return _next_cell(session, experiment)
-    verdict = Verdict.INVALID if failure.stage == "gate" or (failure.arm == "baseline" and experiment.kind != BASELINE) else Verdict.FAILED
+    verdict = (
+        Verdict.INVALID
+        if failure.stage == "gate" or (failure.arm == "baseline" and experiment.kind != BASELINE)
+        else Verdict.FAILED
+    )
     round_.judged = Judgement(verdict, failure.summary)
     return {"following": "settle"}
 

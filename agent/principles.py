@@ -9,7 +9,9 @@ from typing import Protocol
 from optagent.agent.change import Change
 
 FULL_PRECISION = {"auto", "bf16", "bfloat16", "half", "float16", "fp16", "float32"}
-PRECISION_FLAGS = frozenset({"quantization", "kv-cache-dtype", "dtype", "quantize-and-serve", "torchao-config", "rl-quant-profile"})
+PRECISION_FLAGS = frozenset(
+    {"quantization", "kv-cache-dtype", "dtype", "quantize-and-serve", "torchao-config", "rl-quant-profile"}
+)
 """Flags that set the precision of weights, activations or the KV cache."""
 LOSSY_THRESHOLDS = ("speculative-accept-threshold-single", "speculative-accept-threshold-acc")
 """Below 1 these accept drafts that the target would not have produced, which changes the law of the output."""
@@ -32,7 +34,9 @@ def conflicts(change: Change, principles: PrinciplesLike) -> list[str]:
     if change.patch and not principles.allow_code_changes:
         found.append(f"code changes are not allowed: patch {change.patch}")
     forbidden = {name.lstrip("-").replace("_", "-") for name in principles.forbidden_flags}
-    found += [f"--{name} is forbidden" for name, value in change.flags.items() if name in forbidden and value is not None]
+    found += [
+        f"--{name} is forbidden" for name, value in change.flags.items() if name in forbidden and value is not None
+    ]
     return found
 
 
@@ -58,7 +62,9 @@ def _dummy_weights(change: Change) -> list[str]:
 
 def _precision_variables(change: Change) -> list[str]:
     pattern = re.compile(r"(FP8|FP4|INT8|INT4|QUANT)")
-    return [f"{k}={v}" for k, v in change.env.items() if v not in (None, "", "0", "false") and pattern.search(k.upper())]
+    return [
+        f"{k}={v}" for k, v in change.env.items() if v not in (None, "", "0", "false") and pattern.search(k.upper())
+    ]
 
 
 _PRECISION_RULES: tuple[Callable[[Change], list[str]], ...] = (

@@ -178,7 +178,9 @@ def _revision(claim: Claim, world: World) -> Check:
 def _checkout_state(claim: Claim, world: World) -> Check:
     if world.checkout is None:
         return _compare(claim, None, "the checkout")
-    return _compare(claim, world.checkout.dirty_sha256 if world.checkout.dirty else "clean", "the checkout's uncommitted content")
+    return _compare(
+        claim, world.checkout.dirty_sha256 if world.checkout.dirty else "clean", "the checkout's uncommitted content"
+    )
 
 
 def _server(claim: Claim, world: World) -> Check:

@@ -99,7 +99,9 @@ def _settle_pending(session: Session, plan: Plan, pending: InFlight, facts: dict
     """Find out how an experiment ended that the last sitting left open, and record it."""
     if any(a.experiment == pending.experiment and a.verified for a in session.ledger.attempts):
         return
-    reading = session.toolbox.read_log(ReadLog(path=pending.log, alive=False)) if pending.log else LogReading(exists=False)
+    reading = (
+        session.toolbox.read_log(ReadLog(path=pending.log, alive=False)) if pending.log else LogReading(exists=False)
+    )
     _tell_pending(session, pending, reading)
     if session.look_only:
         return
@@ -108,7 +110,9 @@ def _settle_pending(session: Session, plan: Plan, pending: InFlight, facts: dict
         _record_dead_end(session, plan, pending, verdict.part, reading, facts)
         others = ", ".join(p.title for p in pending.parts if p != verdict.part)
         if others:
-            session.narrator.tell("note", f"blamed on {verdict.part.title} ({verdict.because}); {others} stays open, to be tried alone")
+            session.narrator.tell(
+                "note", f"blamed on {verdict.part.title} ({verdict.because}); {others} stays open, to be tried alone"
+            )
     elif verdict is not None:
         session.narrator.tell("note", f"{verdict.because}: each of its changes stays open, to be tried apart")
     session.note("attempt", Attempt(
@@ -119,7 +123,9 @@ def _settle_pending(session: Session, plan: Plan, pending: InFlight, facts: dict
     ), pending.experiment)  # fmt: skip
 
 
-def _record_dead_end(session: Session, plan: Plan, pending: InFlight, part: Part, reading: LogReading, facts: dict[str, str]) -> None:
+def _record_dead_end(
+    session: Session, plan: Plan, pending: InFlight, part: Part, reading: LogReading, facts: dict[str, str]
+) -> None:
     item = plan.item(part.item) if part.item else None
     kind = reading.cause.kind if reading.cause else "unknown"
     condition = (item.retry_when if item else None) or retry_condition(kind, facts)
@@ -139,7 +145,9 @@ def _tell_pending(session: Session, pending: InFlight, reading: LogReading) -> N
     if not reading.exists:
         session.narrator.tell("bad", f"pending launch {pending.experiment}: its log {pending.log} is not there")
         return
-    session.narrator.tell("step", f"pending launch {pending.experiment} ({pending.title}): {reading.status} during {reading.phase}")
+    session.narrator.tell(
+        "step", f"pending launch {pending.experiment} ({pending.title}): {reading.status} during {reading.phase}"
+    )
     if reading.cause is not None:
         session.narrator.tell("bad", f"{reading.cause.kind}: {reading.cause.summary}")
         for line in reading.cause.evidence[:3]:
@@ -181,14 +189,18 @@ def install(session: Session, configuration: Configuration, key: str) -> None:
     """Put the configuration's environment files in place. Raises OptagentError when that cannot be done."""
     if not configuration.files:
         return
-    done = session.toolbox.install_files(InstallFiles(key=key, environment=configuration.environment, files=configuration.files))
+    done = session.toolbox.install_files(
+        InstallFiles(key=key, environment=configuration.environment, files=configuration.files)
+    )
     if done.problem:
         raise OptagentError(f"environment files of {configuration.environment} could not be written: {done.problem}")
 
 
 def stop_server(session: Session, pid: int, start_time: float, name: str) -> None:
     """Stop a server of ours and record that it is gone. Raises OptagentError when it would not go."""
-    stopped = session.toolbox.stop(Stop(key=f"{session.ledger.sitting}:{name}:stop:{pid}", pid=pid, start_time=start_time))
+    stopped = session.toolbox.stop(
+        Stop(key=f"{session.ledger.sitting}:{name}:stop:{pid}", pid=pid, start_time=start_time)
+    )
     if not stopped.gone:
         raise OptagentError(f"server pid {pid} could not be stopped: {stopped.problem}; stop it by hand and continue")
     session.note("stopped", {"pid": pid, "start_time": start_time}, f"{pid}:{start_time}")

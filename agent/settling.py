@@ -62,7 +62,9 @@ def _measured(session: Session, experiment: Experiment, arm: str) -> Measurement
     )  # fmt: skip
 
 
-def _item_settled(session: Session, plan: Plan, experiment: Experiment, judged: Judgement, facts: dict[str, str]) -> list[Draft]:
+def _item_settled(
+    session: Session, plan: Plan, experiment: Experiment, judged: Judgement, facts: dict[str, str]
+) -> list[Draft]:
     item = experiment.item or experiment.id
     drafts: list[Draft] = []
     if judged.verdict is Verdict.KEEP:
@@ -98,7 +100,9 @@ def _kept(session: Session, experiment: Experiment) -> Baseline:
         if kept.problem or kept.revision is None:
             raise OptagentError(f"the patch of {experiment.id} could not be merged: {kept.problem}")
         candidate = replace(candidate, revision=kept.revision)
-    return Baseline(candidate, _measured(session, experiment, "candidate"), f"with {experiment.title} ({experiment.id})")
+    return Baseline(
+        candidate, _measured(session, experiment, "candidate"), f"with {experiment.title} ({experiment.id})"
+    )
 
 
 def _put_back(session: Session, experiment: Experiment) -> None:
@@ -111,7 +115,9 @@ def _put_back(session: Session, experiment: Experiment) -> None:
         raise OptagentError(f"the patch of {experiment.id} could not be taken back: {dropped.problem}")
 
 
-def _dead_end(plan: Plan, experiment: Experiment, judged: Judgement, failure: Failure | None, facts: dict[str, str]) -> DeadEnd:
+def _dead_end(
+    plan: Plan, experiment: Experiment, judged: Judgement, failure: Failure | None, facts: dict[str, str]
+) -> DeadEnd:
     item = plan.item(experiment.item) if experiment.item else None
     failed = failure is not None and judged.verdict is not Verdict.REVERT
     kind = failure.kind if failed and failure else "slow" if judged.verdict is Verdict.REVERT else "unknown"

@@ -121,7 +121,9 @@ def baseline_check(ledger: Ledger, baseline: Baseline, direction: str, tolerance
         if e.effect is not None:
             off = e.effect
             misses = misses + 1 if abs(e.effect) > tolerance else 0
-    measured = kept_here or any(e.effect is not None and abs(e.effect) <= tolerance or e.verdict == Verdict.KEEP for e in mine)
+    measured = kept_here or any(
+        (e.effect is not None and abs(e.effect) <= tolerance) or e.verdict == Verdict.KEEP for e in mine
+    )
     return BaselineCheck(measured, off, misses, failed[-1] if failed else "")
 
 
@@ -137,5 +139,6 @@ def is_confirmed(ledger: Ledger, baseline: Baseline, first: Baseline | None) -> 
     if first is None or first.configuration.fingerprint() == mark:
         return True
     return any(
-        e.kind == CONFIRM and e.verdict and e.candidate and e.candidate.fingerprint() == mark for e in ledger.experiments.values()
+        e.kind == CONFIRM and e.verdict and e.candidate and e.candidate.fingerprint() == mark
+        for e in ledger.experiments.values()
     )

@@ -78,7 +78,11 @@ def status_of(item: Item, bench: Bench) -> Status:
 
 def _conflicting_status(item: Item, bench: Bench) -> Standing | None:
     recorded = bench.status.get(item.id)
-    if recorded is None or not edited_by_owner(item, bench.written) or item.status in (recorded, Status.OPEN, Status.DROPPED):
+    if (
+        recorded is None
+        or not edited_by_owner(item, bench.written)
+        or item.status in (recorded, Status.OPEN, Status.DROPPED)
+    ):
         return None
     return _ask(
         item, "plan-ambiguous",
@@ -119,7 +123,9 @@ def _dead_by_the_plan(item: Item, bench: Bench) -> Standing | None:
     if item.retry_when and holds(parse_condition(item.retry_when), bench.facts):
         return None
     look = f"; another look when {item.retry_when}" if item.retry_when else ""
-    return Standing(item, Kind.DEAD, f"{item.result or 'the plan says that it is dead'}{look}", final=not item.retry_when)
+    return Standing(
+        item, Kind.DEAD, f"{item.result or 'the plan says that it is dead'}{look}", final=not item.retry_when
+    )
 
 
 def _waiting_for_answer(item: Item, bench: Bench) -> Standing | None:
@@ -132,7 +138,11 @@ def _waiting_for_answer(item: Item, bench: Bench) -> Standing | None:
 def _answered_in_prose(item: Item, bench: Bench) -> Standing | None:
     answered = [q for q in bench.questions if q.item == item.id and q.answer is not None]
     if answered and answered[-1].answer not in {o.key for o in answered[-1].options}:
-        return Standing(item, Kind.BLOCKED, f"the answer to {answered[-1].id} is free text, which needs a person or a model to act on")
+        return Standing(
+            item,
+            Kind.BLOCKED,
+            f"the answer to {answered[-1].id} is free text, which needs a person or a model to act on",
+        )
     return None
 
 
@@ -190,8 +200,14 @@ def _approval(item: Item, bench: Bench) -> Standing | None:
         return None
     gain = f"{item.expected_gain[0]:.0%} to {item.expected_gain[1]:.0%}" if item.expected_gain else "not stated"
     unblocks = [d.title for d in bench.dead_ends if d.retry_when and d.item != item.id]
-    facts = [f"change: {describe(change)}", f"may gain: {gain}" + (f"; may reopen {', '.join(unblocks[:6])}" if unblocks else "")]
-    facts += [f"may break: {item.may_break or 'not stated'}", f"undone by: {item.undo or 'switching back to the baseline, which is left as it is'}"]
+    facts = [
+        f"change: {describe(change)}",
+        f"may gain: {gain}" + (f"; may reopen {', '.join(unblocks[:6])}" if unblocks else ""),
+    ]
+    facts += [
+        f"may break: {item.may_break or 'not stated'}",
+        f"undone by: {item.undo or 'switching back to the baseline, which is left as it is'}",
+    ]
     facts += [f"costs: {item.cost}"] if item.cost else []
     return _ask(
         item, "needs-approval",

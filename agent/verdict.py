@@ -94,7 +94,9 @@ def screen(baseline: Sequence[float], candidate: float, noise: Noise, direction:
     loss = gain(reference, candidate, direction)
     if loss >= -SCREEN_SIGMAS * noise.pair_sd:
         return None
-    because = f"the first run is {_percent(loss)} against the baseline, {-loss / noise.pair_sd:.0f} times the noise of a pair"
+    because = (
+        f"the first run is {_percent(loss)} against the baseline, {-loss / noise.pair_sd:.0f} times the noise of a pair"
+    )
     return Judgement(Verdict.REVERT, because, _fraction(loss), *_interval(loss, noise, 1), None, 0)
 
 
@@ -128,11 +130,16 @@ def judge(
     if llr >= KEEP_AT or (n >= max_pairs and llr >= KEEP_AT_THE_END):
         if worse := _broken_guard(guards or {}):
             return give(Verdict.REVERT, f"{span}, but {worse}")
-        return give(Verdict.KEEP, f"{span}: a gain of at least {min_effect:.1%} is {math.exp(min(llr, 20)):.0f} times likelier than none")
+        return give(
+            Verdict.KEEP,
+            f"{span}: a gain of at least {min_effect:.1%} is {math.exp(min(llr, 20)):.0f} times likelier than none",
+        )
     if llr <= REVERT_AT:
         return give(Verdict.REVERT, f"{span}: no gain of {min_effect:.1%}")
     if n >= max_pairs:
-        return give(Verdict.INCONCLUSIVE, f"{span}: no verdict within {max_pairs} pairs, so the simpler configuration stays")
+        return give(
+            Verdict.INCONCLUSIVE, f"{span}: no verdict within {max_pairs} pairs, so the simpler configuration stays"
+        )
     return give(Verdict.MORE, f"{span}; not decided yet")
 
 

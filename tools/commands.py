@@ -14,8 +14,8 @@ from optagent.tools.calls.configuration import Configuration, flag_arguments
 from optagent.tools.deployment import Deployment, ServingEnvironment
 from optagent.tools.paths import environment_folder, from_root, simulation_folder, source_folder
 
-MARKER = "OPTAGENT_LAUNCH"
-"""Environment variable that every process of a launch inherits; by its value they are found again."""
+LAUNCH_VARIABLE = "OPTAGENT_LAUNCH"
+CAMPAIGN_VARIABLE = "OPTAGENT_CAMPAIGN"
 
 PASSED_ON = frozenset(
     {
@@ -40,14 +40,30 @@ class Command:
     cwd: Path
 
 
+@dataclass(frozen=True)
+class Mark:
+    """Says in the environment of every process of a launch whose it is; by it they are found again. Two campaigns on
+    one machine may have launches of the same name, so the campaign's folder belongs to it."""
+
+    launch: str
+    campaign: str
+
+    def variables(self) -> dict[str, str]:
+        return {LAUNCH_VARIABLE: self.launch, CAMPAIGN_VARIABLE: self.campaign}
+
+
+def mark_of(root: Path, launch: str) -> Mark:
+    return Mark(launch, str(root))
+
+
 class NoInterpreter(ValueError):
     """The deployment names no Python for this environment, or no such environment."""
 
 
 def launch_command(
-    root: Path, deployment: Deployment, configuration: Configuration, key: str, parent: Mapping[str, str]
+    root: Path, deployment: Deployment, configuration: Configuration, launch: str, parent: Mapping[str, str]
 ) -> Command:
-    """Starts `configuration` at the deployment's host and port. `key` marks its processes, `parent` is our environment.
+    """Starts `configuration` at the deployment's host and port, marked as `launch`. `parent` is our environment.
 
     Raises NoInterpreter.
     """
@@ -55,7 +71,7 @@ def launch_command(
     words = ["--host", deployment.host, "--port", str(deployment.port), *flag_arguments(flags)]
     server = _server_module(root, deployment, configuration.environment)
     env = _environment(root, deployment, configuration.environment, parent) | configuration.env
-    return Command((*server, *words), env | {MARKER: key}, root)
+    return Command((*server, *words), env | mark_of(root, launch).variables(), root)
 
 
 def help_command(root: Path, deployment: Deployment, environment: str, parent: Mapping[str, str]) -> Command:
@@ -146,6 +162,7 @@ def _environment(root: Path, deployment: Deployment, name: str, parent: Mapping[
         env = passed_on(parent) | tuning | {"OPTAGENT_SIMULATION": str(simulation_folder(root))}
         if source is not None:
             env["OPTAGENT_SIMULATION_SOURCE"] = str(source)
+        folders.append(simulation_folder(root) / "environments" / name)  # its versions, wherever its files are
         folders += [Path(p) for p in parent.get("PYTHONPATH", "").split(os.pathsep) if p]
     else:
         env = passed_on(parent, NEEDED_SECRETS)
@@ -156,7 +173,7 @@ def _environment(root: Path, deployment: Deployment, name: str, parent: Mapping[
 
 
 def _python_env(folders: list[Path]) -> dict[str, str]:
-    path = {"PYTHONPATH": os.pathsep.join(map(str, folders))} if folders else {}
+    path = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(map(str, folders)))} if folders else {}
     return {"PYTHONUNBUFFERED": "1"} | path
 
 

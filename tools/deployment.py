@@ -35,7 +35,9 @@ class Timeouts(Settings):
 
 class Deployment(Settings):
     kind: Literal["simulator", "sglang"] = "simulator"
-    scenario: str | None = Field(None, description="simulator: name of a packaged scenario, or a folder of the campaign")
+    scenario: str | None = Field(
+        None, description="simulator: name of a packaged scenario, or a folder of the campaign"
+    )
     host: str = "127.0.0.1"
     port: int = Field(30000, ge=1, le=65535)
     environment: str = Field("default", description="the environment of the baseline")

@@ -51,9 +51,15 @@ class Output:
 
     def reason(self) -> str:
         """Git's own words for what went wrong, on one line."""
-        lines = [line.strip() for line in self.stderr.splitlines() if line.strip()]
-        told = [line.split(": ", 1)[1] for line in lines if line.startswith(("error: ", "fatal: "))]
-        return "; ".join((told or lines)[:3]) or f"git ended with status {self.status}"
+        told: list[str] = []
+        for line in self.stderr.splitlines():
+            if line.startswith(("error: ", "fatal: ")):
+                told.append(line.split(": ", 1)[1].strip())
+            elif line.startswith("\t") and told:  # the files that the line before speaks of
+                told[-1] += f" {line.strip()}"
+        if not told:
+            told = [line.strip() for line in self.stderr.splitlines() if line.strip()]
+        return "; ".join(told[:3]) or f"git ended with status {self.status}"
 
 
 @dataclass(frozen=True)

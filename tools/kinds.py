@@ -11,7 +11,8 @@ from optagent.tools.calls.bench import Bench
 from optagent.tools.calls.world import Gpu
 from optagent.tools.commands import NoInterpreter, bench_command, interpreter, python_command
 from optagent.tools.deployment import Deployment
-from optagent.tools.paths import OutsideCampaign, environment_folder, inside, simulation_folder
+from optagent.tools.errors import ToolFailure
+from optagent.tools.paths import OutsideCampaign, from_root, inside, simulation_folder
 from optagent.tools.versions import SCRIPT, VersionReader
 
 
@@ -112,7 +113,10 @@ class Simulated:
         from optagent.tools.simulator import world
 
         if not self._laid_out:
-            world.lay_out(self._deployment.scenario, self._folder)
+            try:
+                world.lay_out(self._scenario(), self._folder)
+            except (ValueError, OSError) as error:
+                raise ToolFailure(f"the simulated world cannot be laid out: {error}") from error
             self._laid_out = True
 
     def gpus(self) -> list[Gpu] | None:
@@ -126,15 +130,31 @@ class Simulated:
         return world.versions(self._folder, environment)
 
     def environment_exists(self, environment: str) -> bool:
-        return environment_folder(self._root, self._deployment, environment).is_dir()
+        return (self._folder / "environments" / environment).is_dir()
 
     def create_environment(self, environment: str) -> str | None:
         from optagent.tools.simulator import world
 
-        world.create_environment(self._folder, environment)
+        try:
+            world.create_environment(self._folder, environment)
+        except (ValueError, OSError) as error:
+            return str(error)
         return None
 
     def load(self, request: Bench, result_file: Path) -> Mapping[str, Any]:
-        from optagent.tools.loadgen import generate_load
+        """Our own client, which knows the simulator's virtual clock."""
+        from optagent.tools.loadgen import LoadError, generate_load
 
-        return generate_load(request.url, request.workload, request.seed)
+        timeout_s = self._deployment.timeouts.bench_s
+        try:
+            return generate_load(
+                request.url, request.workload, request.seed, root=self._root, run=request.run, timeout_s=timeout_s
+            )
+        except LoadError as error:
+            raise LoadFailed(str(error)) from error
+
+    def _scenario(self) -> str | Path | None:
+        """A folder of the campaign when there is one, else the name of a packaged one."""
+        name = self._deployment.scenario
+        folder = None if name is None else from_root(self._root, name)
+        return folder if folder is not None and folder.is_dir() else name

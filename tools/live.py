@@ -60,7 +60,7 @@ class LiveToolbox:
         report: Callable[[str], None],
         parent: Mapping[str, str] | None = None,
     ) -> None:
-        self._root = root.absolute()
+        self._root = root.resolve()  # one campaign has one name, by whatever path it is reached
         self._deployment = deployment
         self._report = report
         self._parent = os.environ if parent is None else parent
@@ -150,7 +150,7 @@ class LiveToolbox:
         return restore_checkout(self._root, self._deployment, request)
 
     def launch(self, request: Launch) -> Launched:
-        from optagent.tools.commands import NoInterpreter, launch_command
+        from optagent.tools.commands import NoInterpreter, launch_command, mark_of
         from optagent.tools.server import Start, launch
 
         kind = self._kind
@@ -158,8 +158,10 @@ class LiveToolbox:
             if not self._address.local:
                 return Launched(outcome="not-started", problem=f"{self._address.host} is not this machine")
             start = Start(
-                command=launch_command(self._root, self._deployment, request.configuration, request.launch, self._parent),
-                key=request.launch,
+                command=launch_command(
+                    self._root, self._deployment, request.configuration, request.launch, self._parent
+                ),
+                mark=mark_of(self._root, request.launch),
                 address=self._address,
                 log=inside(self._root, request.log),
                 records=self._records,

@@ -83,8 +83,12 @@ SIGNATURES: tuple[Signature, ...] = (
         "port-in-use", "retry", "an internal port was taken, another try gets another one", retryable=True,
     ),
     _s(
-        r"^\S+: error: ",
+        r"^(?:sglang serve|\S+): error: ",
         "config-error", "fix-argument", "the arguments are refused: correct the one that is named", anywhere=True,
+    ),
+    _s(
+        r"Repo id must (?:be in the form|use alphanumeric)",
+        "config-error", "fix-argument", "the model path is no folder of this machine: correct it",
     ),
     _s(
         r"NVIDIA driver on your system is too old|CUDA driver version is insufficient|fabric manager"
@@ -151,7 +155,8 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     _s(
         r"undefined symbol|cannot open shared object file|version `\S+' not found|common_ops library"
-        r"|ModuleNotFoundError|ImportError|PackageNotFoundError|is (?:not )?installed.*(?:but|version)",
+        r"|ModuleNotFoundError|ImportError|PackageNotFoundError|is (?:not )?installed.*(?:but|version)"
+        r"|operator \S+::\S+ does not exist",
         "package-mismatch", "install-or-upgrade", "the installed packages do not fit each other",
     ),
     _s(
@@ -164,7 +169,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     _s(
         r"_dynamo|torch\.compile|[Ii]nductor|Data-dependent|operation not permitted when stream is capturing"
-        r"|cudaErrorStreamCapture|cannot be captured|graph break",
+        r"|cudaErrorStreamCapture|cannot be captured|graph break|has no attribute 'init_\w*graph_state'",
         "graph-capture-incompatible", "disable-feature", "this code cannot be compiled or captured into a graph",
     ),
     _s(
@@ -222,7 +227,7 @@ WRAPPERS = re.compile(
 DEATH = re.compile(
     r"hit an exception|[Rr]eceived sigquit|SIGQUIT received|died during initialization|scheduler is dead"
     r"|crashed with exit code|Initialization failed|Fatal Python error|^terminate called|^Killed$|^Bus error"
-    r"|^Segmentation fault|^\S+: error: |\[Errno 98\]"
+    r"|^Segmentation fault|^(?:sglang serve|\S+): error: |\[Errno 98\]"
     r"|[Ww]atchdog timeout \(self\.watchdog_timeout=[\d.]+(?!.*soft=True)"
     r"|caught collective operation timeout"
 )
@@ -240,6 +245,7 @@ PHASE_MARKS: tuple[tuple[str, Phase], ...] = (
     ("Memory pool end", "memory-pool"),
     ("CUDA graph begin", "graph-capture"),
     ("cuda graph begin", "graph-capture"),
+    ("CPU graph begin", "graph-capture"),
     ("Capture cuda graph", "graph-capture"),
     ("Capturing batches", "graph-capture"),
     ("FlashInfer autotune", "graph-capture"),

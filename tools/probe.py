@@ -10,6 +10,7 @@ from pathlib import Path
 
 from optagent.tools import processes
 from optagent.tools.calls.world import CheckoutSeen, Gpu, KnownProcess, ProbeWorld, ProcessSeen, ServerSeen, World
+from optagent.tools.commands import Mark, mark_of
 from optagent.tools.files import file_sha256
 from optagent.tools.network import Address, healthy, listeners
 from optagent.tools.paths import OutsideCampaign, inside
@@ -35,8 +36,9 @@ def probe(request: ProbeWorld, root: Path, address: Address, folder: Path, aroun
     with ThreadPoolExecutor(max_workers=4) as pool:
         gpus, versions = pool.submit(around.gpus), pool.submit(around.versions)
         checkout = pool.submit(around.checkout)
-        server = pool.submit(_server, address, request.known)
+        server = pool.submit(_server, address, request.known, {mark_of(root, launch) for launch in request.launches})
         seen = [_process(known) for known in request.known]
+        seen += [found for launch in request.launches if (found := _launch(mark_of(root, launch))) is not None]
         files = {name: _file(folder, name) for name in request.files}
         port_open, listening = server.result()
         return World(
@@ -53,7 +55,7 @@ def probe(request: ProbeWorld, root: Path, address: Address, folder: Path, aroun
         )
 
 
-def _server(address: Address, known: list[KnownProcess]) -> tuple[bool, ServerSeen | None]:
+def _server(address: Address, known: list[KnownProcess], marks: set[Mark]) -> tuple[bool, ServerSeen | None]:
     if not address.local:
         up = healthy(address, HEALTH_TIMEOUT_S)
         return up, ServerSeen(healthy=True) if up else None
@@ -69,7 +71,8 @@ def _server(address: Address, known: list[KnownProcess]) -> tuple[bool, ServerSe
         pid=process.id.pid,
         start_time=process.id.start_time,
         command=command_line(process.id.pid),
-        known=_belongs(process.id, {ProcessId(k.pid, k.start_time) for k in known}),
+        known=_belongs(process.id, {ProcessId(k.pid, k.start_time) for k in known})
+        or processes.mark_of(process.id.pid) in marks,
         healthy=up,
     )
 
@@ -91,6 +94,16 @@ def _process(known: KnownProcess) -> ProcessSeen:
     alive = processes.is_alive(ProcessId(known.pid, known.start_time))
     command = command_line(known.pid) if alive else ""
     return ProcessSeen(pid=known.pid, start_time=known.start_time, alive=alive, command=command)
+
+
+def _launch(mark: Mark) -> ProcessSeen | None:
+    """The first process of a launch that is known by its mark alone: whoever stops it, stops them all."""
+    living = processes.marked(mark).living()
+    if not living:
+        return None
+    first = min((process.id for process in living), key=lambda process: (process.start_time, process.pid))
+    command = command_line(first.pid)
+    return ProcessSeen(pid=first.pid, start_time=first.start_time, alive=True, launch=mark.launch, command=command)
 
 
 def _file(folder: Path, name: str) -> str | None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from optagent.tools.commands import MARKER, Command
+from optagent.tools.commands import CAMPAIGN_VARIABLE, LAUNCH_VARIABLE, Command, Mark
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAUSE_S = 0.05
@@ -79,26 +79,29 @@ def command_line(pid: int) -> str:
     return words.replace(b"\0", b" ").decode(errors="replace").strip()
 
 
-def marker_of(pid: int) -> str | None:
+def mark_of(pid: int) -> Mark | None:
     """The launch that a process belongs to by its environment, None when there is none or it cannot be read."""
     try:
-        variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return None
-    name = f"{MARKER}=".encode()
-    return next((v[len(name) :].decode(errors="replace") for v in variables if v.startswith(name)), None)
+    pairs = (variable.partition(b"=") for variable in environment.split(b"\0"))
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    if LAUNCH_VARIABLE not in variables or CAMPAIGN_VARIABLE not in variables:
+        return None
+    return Mark(variables[LAUNCH_VARIABLE], variables[CAMPAIGN_VARIABLE])
 
 
 @dataclass
 class Family:
     """The processes of one launch, also those that left its process group, its session or their parents.
 
-    They are found by descent from members that were seen before, by the session that `root` leads, and by the launch
-    key in their environment; never by name.
+    They are found by descent from members that were seen before, by the session that `root` leads, and by the mark in
+    their environment; never by name.
     """
 
     root: ProcessId | None
-    marker: str | None
+    mark: Mark | None
     seen: set[ProcessId] = field(default_factory=set)
 
     def living(self) -> list[Process]:
@@ -121,7 +124,7 @@ class Family:
             return True
         if self._leads_session_of(process):
             return True
-        return self.marker is not None and not process.zombie and marker_of(process.id.pid) == self.marker
+        return self.mark is not None and not process.zombie and mark_of(process.id.pid) == self.mark
 
     def _leads_session_of(self, process: Process) -> bool:
         """True while the session's number still means the session that `root` opened: its leader is `root` itself, or
@@ -132,7 +135,7 @@ class Family:
         leader = look_at(self.root.pid)
         if leader is not None:
             return leader.id == self.root
-        return self.root in self.seen or marker_of(process.id.pid) is not None
+        return self.root in self.seen or mark_of(process.id.pid) is not None
 
 
 def start(command: Command, log: Path) -> ProcessId:
@@ -168,9 +171,9 @@ def collect_children() -> None:
         child.poll()
 
 
-def marked(key: str) -> Family:
-    """What is left of an earlier attempt at the launch `key`, known only by its marker."""
-    return Family(None, key)
+def marked(mark: Mark) -> Family:
+    """What there is of a launch of which nothing else is known."""
+    return Family(None, mark)
 
 
 def stop(family: Family, grace_s: float) -> list[Process]:

@@ -62,7 +62,12 @@ def as_json(model: Request | Result) -> dict[str, Any]:
 def header(config: Mapping[str, Any], journal: list[Entry], started: Mapping[str, Any]) -> dict[str, Any]:
     """The first line of a recording."""
     entries = [{"at": e.at, "kind": e.kind, "key": e.key, "body": e.body} for e in journal]
-    return {"optagent_recording": RECORDING_VERSION, "config": dict(config), "journal": entries, "started": dict(started)}
+    return {
+        "optagent_recording": RECORDING_VERSION,
+        "config": dict(config),
+        "journal": entries,
+        "started": dict(started),
+    }
 
 
 class RecordingFile:

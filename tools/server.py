@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
 from optagent.tools import processes
 from optagent.tools.calls.logs import LogReading
 from optagent.tools.calls.server import Launched, Stopped
-from optagent.tools.commands import Command
+from optagent.tools.commands import Command, Mark
 from optagent.tools.deployment import Timeouts
 from optagent.tools.files import replace_file
 from optagent.tools.logs import PIECE_BYTES, LogReader
@@ -33,7 +33,7 @@ class Start:
     """Everything that one launch needs to know. `records` is a folder for notes on what runs."""
 
     command: Command
-    key: str
+    mark: Mark
     address: Address
     log: Path
     records: Path
@@ -46,9 +46,9 @@ def launch(start: Start, report: Report) -> Launched:
     """Start the server and wait until it serves, dies or stands still.
 
     Unless it serves in the end, everything that was started is gone again. What an interrupted attempt at the same
-    key left behind is stopped first, so that one launch never runs twice.
+    launch left behind is stopped first, so that one launch never runs twice.
     """
-    leftover = processes.stop(processes.marked(start.key), start.timeouts.stop_s)
+    leftover = processes.stop(processes.marked(start.mark), start.timeouts.stop_s)
     if leftover:
         pids = ", ".join(str(p.id.pid) for p in leftover)
         return _nothing(start, "not-started", f"an earlier attempt at this launch cannot be stopped: pids {pids}")
@@ -60,9 +60,9 @@ def launch(start: Start, report: Report) -> Launched:
         root = processes.start(start.command, start.log)
     except OSError as error:
         return _nothing(start, "not-started", f"{start.command.argv[0]}: {error.strerror or error}")
-    family = Family(root, start.key)
+    family = Family(root, start.mark)
     try:
-        _note(start.records, root, start.key)
+        _note(start.records, root, start.mark)
         launched = _Watch(start, root, family, report).until_settled()
     except BaseException:
         _stop_family(family, start.records, start.timeouts.stop_s)
@@ -81,7 +81,7 @@ def stop(process: ProcessId, address: Address | None, records: Path, timeouts: T
     With `address`, the port must be free as well.
     """
     was_running = processes.is_alive(process)
-    family = Family(process, _noted_key(records, process))
+    family = Family(process, _noted_mark(records, process))
     problem = _stop_family(family, records, timeouts.stop_s)
     if problem is None and address is not None:
         problem = port_holder(address)
@@ -216,14 +216,14 @@ def _record(records: Path, process: ProcessId) -> Path:
     return records / f"{process.pid}-{process.start_time:.2f}.json"
 
 
-def _note(records: Path, process: ProcessId, key: str) -> None:
+def _note(records: Path, process: ProcessId, mark: Mark) -> None:
     """Remember which launch a process is, so that a later sitting finds those of it that left its session."""
-    replace_file(_record(records, process), json.dumps({"launch": key}).encode())
+    replace_file(_record(records, process), json.dumps(asdict(mark)).encode())
 
 
-def _noted_key(records: Path, process: ProcessId) -> str | None:
+def _noted_mark(records: Path, process: ProcessId) -> Mark | None:
     try:
         noted = json.loads(_record(records, process).read_bytes())
-    except (OSError, ValueError):
-        return processes.marker_of(process.pid) if processes.is_alive(process) else None
-    return str(noted["launch"]) if isinstance(noted, dict) and "launch" in noted else None
+        return Mark(str(noted["launch"]), str(noted["campaign"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return processes.mark_of(process.pid) if processes.is_alive(process) else None

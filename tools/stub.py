@@ -58,20 +58,28 @@ def load_recording(path: Path) -> Recording:
             end = line["end"] if isinstance(line["end"], dict) else {}
         else:
             calls.append(_checked_call(path, number, line))
-    return Recording(str(path), tuple(calls), head.get("config", {}), head.get("journal", []), head.get("started", {}), end)
+    return Recording(
+        str(path), tuple(calls), head.get("config", {}), head.get("journal", []), head.get("started", {}), end
+    )
 
 
 def _checked_header(path: Path, number: int, line: dict[str, Any]) -> dict[str, Any]:
     version = line.get("optagent_recording", RECORDING_VERSION)
     if not isinstance(version, int) or version > RECORDING_VERSION:
-        raise RecordingBroken(f"{path}:{number}: recording version {version!r}; this optagent reads up to {RECORDING_VERSION}")
+        raise RecordingBroken(
+            f"{path}:{number}: recording version {version!r}; this optagent reads up to {RECORDING_VERSION}"
+        )
     unknown = set(line) - {"optagent_recording", "config", "journal", "started"}
     if unknown:
         raise RecordingBroken(f"{path}:{number}: unknown key {sorted(unknown)[0]!r} in the header")
     if not isinstance(line.get("journal", []), list) or not isinstance(line.get("config", {}), dict):
         raise RecordingBroken(f"{path}:{number}: `journal` must be a list of entries and `config` an object")
     for entry in line.get("journal", []):
-        if not isinstance(entry, dict) or not isinstance(entry.get("kind"), str) or not isinstance(entry.get("body"), dict):
+        if (
+            not isinstance(entry, dict)
+            or not isinstance(entry.get("kind"), str)
+            or not isinstance(entry.get("body"), dict)
+        ):
             raise RecordingBroken(f"{path}:{number}: an entry of `journal` needs a `kind` and a `body`")
     return line
 
@@ -81,7 +89,9 @@ def _checked_call(path: Path, number: int, line: dict[str, Any]) -> RecordedCall
     if tool not in TOOLS:
         raise RecordingBroken(f"{path}:{number}: `tool` must be one of {', '.join(TOOLS)}, not {tool!r}")
     if unknown := set(line) - {"tool", "request", "result"}:
-        raise RecordingBroken(f"{path}:{number}: unknown key {sorted(unknown)[0]!r}; a call has tool, request and result")
+        raise RecordingBroken(
+            f"{path}:{number}: unknown key {sorted(unknown)[0]!r}; a call has tool, request and result"
+        )
     result, request = line.get("result", {}), line.get("request")
     if not isinstance(result, dict) or not (request is None or isinstance(request, dict)):
         raise RecordingBroken(f"{path}:{number}: `request` and `result` must be JSON objects")
@@ -106,7 +116,9 @@ class ReplayToolbox(RoutedToolbox):
     def call(self, tool: str, request: Request, answers_with: type[R]) -> R:
         number = self._next + 1
         if self._next >= len(self._recording.calls):
-            raise ReplayDiverged(f"call {number}: {tool} was asked, and the recording has no more calls\n{_shown(as_json(request))}")
+            raise ReplayDiverged(
+                f"call {number}: {tool} was asked, and the recording has no more calls\n{_shown(as_json(request))}"
+            )
         recorded = self._recording.calls[self._next]
         asked = as_json(request)
         if recorded.tool != tool or recorded.request != asked:
@@ -126,7 +138,9 @@ def _difference(number: int, recorded: RecordedCall, tool: str, asked: Mapping[s
     head = f"call {number} (line {recorded.line}): {tool} was asked, the recording has {recorded.tool}"
     if tool == recorded.tool:
         head = f"call {number} (line {recorded.line}): {tool} was asked with another request than was recorded"
-    lines = unified_diff(_shown(recorded.request or {}).splitlines(), _shown(asked).splitlines(), "recorded", "asked", lineterm="", n=2)
+    lines = unified_diff(
+        _shown(recorded.request or {}).splitlines(), _shown(asked).splitlines(), "recorded", "asked", lineterm="", n=2
+    )
     return "\n".join([head, *list(lines)[:40]])
 
 

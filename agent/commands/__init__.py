@@ -45,8 +45,12 @@ def continue_(
     steps: Annotated[int | None, typer.Option("--steps", min=1, help="Stop in order after this many steps.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide, say why, and do nothing.")] = False,
     json: Json = False,
-    record: Annotated[Path | None, typer.Option("--record", help="Write every tool call of this sitting to a new file.")] = None,
-    stub: Annotated[Path | None, typer.Option("--stub", help="With --dry-run: decide against scripted tool results.")] = None,
+    record: Annotated[
+        Path | None, typer.Option("--record", help="Write every tool call of this sitting to a new file.")
+    ] = None,
+    stub: Annotated[
+        Path | None, typer.Option("--stub", help="With --dry-run: decide against scripted tool results.")
+    ] = None,
 ) -> None:
     """Go on with the campaign if there are next steps, or stop and ask.
 
@@ -84,7 +88,10 @@ def status(json: Json = False) -> None:
 
 @app.command()
 def plan(
-    check: Annotated[bool, typer.Option("--check", help="Only report what is wrong, with line numbers; exit status 2 if anything is.")] = False,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Only report what is wrong, with line numbers; exit status 2 if anything is."),
+    ] = False,
     file: Annotated[Path | None, typer.Argument(help="A plan file; without it, the campaign's own.")] = None,
     json: Json = False,
 ) -> None:
@@ -99,8 +106,12 @@ def plan(
 
 @app.command()
 def handoff(
-    write: Annotated[bool, typer.Option("--write", help="Write a handoff now, whatever state the campaign is in.")] = False,
-    check: Annotated[bool, typer.Option("--check", help="Hold every claim of the latest handoff against the world.")] = False,
+    write: Annotated[
+        bool, typer.Option("--write", help="Write a handoff now, whatever state the campaign is in.")
+    ] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Hold every claim of the latest handoff against the world.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Show the latest handoff, write a new one, or check it.
@@ -125,8 +136,12 @@ def replay(
 
 @app.command()
 def init(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="The folder to make; it may exist without a campaign in it.")],
-    name: Annotated[str | None, typer.Option("--name", help="Name of the campaign; the folder's name by default.")] = None,
+    directory: Annotated[
+        Path, typer.Argument(metavar="DIR", help="The folder to make; it may exist without a campaign in it.")
+    ],
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the campaign; the folder's name by default.")
+    ] = None,
 ) -> None:
     """Make a campaign folder with a commented optagent.toml and an example plan.
 

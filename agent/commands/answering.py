@@ -28,7 +28,9 @@ def give_answer(root: Path, question_id: str, text: str, *, as_json: bool) -> in
         print(f"{question.id}: {chosen.key} - {chosen.leads_to}\nNext: optagent continue")
     else:
         keys = ", ".join(o.key for o in question.options)
-        print(f"{question.id}: recorded in your words. The ranked planner acts only on its options ({keys}), so what it asked about stays aside.")
+        print(
+            f"{question.id}: recorded in your words. The ranked planner acts only on its options ({keys}), so what it asked about stays aside."
+        )
     return 0
 
 

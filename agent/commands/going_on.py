@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from optagent.agent.commands.narration import clean, narrator_for
+from optagent.agent.commands.narration import narrator_for
+from optagent.agent.commands.printable import clean
 from optagent.agent.commands.workspace import Silent, Workspace, find_workspace, live, looking, read_journal, writing
 from optagent.agent.config import config_from
 from optagent.agent.decide import Decision, Verb
@@ -20,7 +21,9 @@ from optagent.tools.journal_store import MemoryJournal
 from optagent.tools.recording import RecordingFile, header
 
 
-def go_on(root: Path, *, steps: int | None, dry_run: bool, as_json: bool, record: Path | None, stub: Path | None) -> int:
+def go_on(
+    root: Path, *, steps: int | None, dry_run: bool, as_json: bool, record: Path | None, stub: Path | None
+) -> int:
     """The exit status of `optagent continue`."""
     if stub is not None and not dry_run:
         raise BadInput("--stub", "scripted results can only be decided on: give --dry-run with it")
@@ -121,10 +124,13 @@ def decision_json(decision: Decision) -> dict[str, Any]:
         "decision": decision.verb.value,
         "reason": decision.reason,
         "because": decision.because,
-        "step": None if step is None else {"kind": step.kind.value, "title": step.title, "item": step.item.id if step.item else None},
+        "step": None
+        if step is None
+        else {"kind": step.kind.value, "title": step.title, "item": step.item.id if step.item else None},
         "questions": [to_body(q) for q in decision.questions],
         "items": [
-            {"id": s.item.id, "rank": s.item.rank, "standing": s.kind.value, "because": s.because} for s in decision.standings
+            {"id": s.item.id, "rank": s.item.rank, "standing": s.kind.value, "because": s.because}
+            for s in decision.standings
         ],
         "reopened": [{"dead_end": d, "because": b} for d, b in decision.reopened],
     }
@@ -146,7 +152,9 @@ def show_decision(decision: Decision) -> None:
     if decision.standings:
         print("items")
         for s in decision.standings:
-            print(f"  {s.item.rank if s.item.rank is not None else '-':>3} {s.kind.value:<9} {s.item.id}: {clean(s.because)[:140]}")
+            print(
+                f"  {s.item.rank if s.item.rank is not None else '-':>3} {s.kind.value:<9} {s.item.id}: {clean(s.because)[:140]}"
+            )
 
 
 def show_question(question: Question) -> None:

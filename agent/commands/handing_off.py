@@ -6,7 +6,8 @@ import json
 import sys
 from pathlib import Path
 
-from optagent.agent.commands.narration import clean, narrator_for
+from optagent.agent.commands.narration import narrator_for
+from optagent.agent.commands.printable import clean
 from optagent.agent.commands.workspace import Workspace, find_workspace, looking, writing
 from optagent.agent.errors import BadInput
 from optagent.agent.orient import latest_handoff, load_handoff, orient
@@ -28,9 +29,9 @@ def handle_handoff(root: Path, *, write: bool, check: bool, as_json: bool) -> in
 def _write(space: Workspace, as_json: bool) -> int:
     from optagent.agent.hand_off import write_handoff
     from optagent.agent.nodes import Round, situation_of
+    from optagent.agent.orient import take_over
     from optagent.agent.reconciling import reconcile
     from optagent.agent.standing import standing
-    from optagent.agent.orient import take_over
 
     with narrator_for(sys.stdout, quiet=as_json) as narrator, writing(space, "handoff --write", narrator) as session:
         orientation = orient(session)
@@ -52,7 +53,9 @@ def _check(space: Workspace, as_json: bool) -> int:
     checks = check_handoff(session, orientation, probe(session))
     broken = any(c.outcome is Outcome.BROKEN for c in checks)
     if as_json:
-        rows = [{"id": c.claim.id, "claim": c.claim.text, "outcome": c.outcome.value, "because": c.because} for c in checks]
+        rows = [
+            {"id": c.claim.id, "claim": c.claim.text, "outcome": c.outcome.value, "because": c.because} for c in checks
+        ]
         print(json.dumps({"handoff": orientation.handoff_path, "claims": rows}))
         return int(broken)
     print(f"{orientation.handoff_path}: {len(checks)} claims")

@@ -9,14 +9,18 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, TextIO
 
+from optagent.agent.commands.printable import clean
+
 MARKS = {"step": "▶", "why": "·", "good": "✓", "bad": "✗", "note": "!", "ask": "?", "plain": " "}
-STYLES = {"step": "bold cyan", "why": "dim", "good": "green", "bad": "red", "note": "yellow", "ask": "bold magenta", "plain": "dim"}
-_CONTROL = {c: None for c in range(32) if c not in (9,)} | {127: None} | {c: None for c in range(128, 160)}
-
-
-def clean(text: str) -> str:
-    """One printable line: logs and file names may hold anything, and none of it moves the cursor."""
-    return text.replace("\n", " ⏎ ").translate(_CONTROL)
+STYLES = {
+    "step": "bold cyan",
+    "why": "dim",
+    "good": "green",
+    "bad": "red",
+    "note": "yellow",
+    "ask": "bold magenta",
+    "plain": "dim",
+}
 
 
 class PlainNarrator(AbstractContextManager["PlainNarrator"]):
@@ -28,7 +32,9 @@ class PlainNarrator(AbstractContextManager["PlainNarrator"]):
         self._last = ""
 
     def tell(self, what: str, text: str) -> None:
-        print(f"{time.monotonic() - self._began:7.1f}s {MARKS.get(what, ' ')} {clean(text)}", file=self._out, flush=True)
+        print(
+            f"{time.monotonic() - self._began:7.1f}s {MARKS.get(what, ' ')} {clean(text)}", file=self._out, flush=True
+        )
 
     def now(self, text: str) -> None:
         head = text.split(":", 1)[0]
@@ -36,7 +42,9 @@ class PlainNarrator(AbstractContextManager["PlainNarrator"]):
             self._last = head
             self.tell("plain", f"... {text}")
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         return None
 
 
@@ -82,7 +90,9 @@ class LiveNarrator(AbstractContextManager["LiveNarrator"]):
         while not self._done.wait(0.5):
             self._show()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._done.set()
         self._ticker.join()
         self._status.stop()

@@ -22,7 +22,15 @@ def show_plan(root: Path, file: Path | None, *, check: bool, as_json: bool) -> i
     plan = read_plan(text, str(path))
     fatal = any(p.fatal for p in plan.problems)
     if as_json:
-        print(json.dumps({"title": plan.title, "items": [to_body(i) for i in plan.items], "problems": [to_body(p) for p in plan.problems]}))
+        print(
+            json.dumps(
+                {
+                    "title": plan.title,
+                    "items": [to_body(i) for i in plan.items],
+                    "problems": [to_body(p) for p in plan.problems],
+                }
+            )
+        )
     else:
         _print(plan, str(path), check)
     return 2 if fatal else 0

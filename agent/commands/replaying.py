@@ -27,9 +27,15 @@ def replay_recording(path: Path, *, as_json: bool) -> int:
         raise BadInput(str(path), "not a recording of a session: its header has no `config`", 1)
     ended = replay(recording)
     if as_json:
-        print(json.dumps({"identical": True, "calls": len(recording.calls), "decision": ended.verb.value, "steps": ended.steps}))
+        print(
+            json.dumps(
+                {"identical": True, "calls": len(recording.calls), "decision": ended.verb.value, "steps": ended.steps}
+            )
+        )
     else:
-        print(f"{path}: identical: {len(recording.calls)} tool calls, {ended.steps} steps, ended with {ended.verb.value} ({ended.reason})")
+        print(
+            f"{path}: identical: {len(recording.calls)} tool calls, {ended.steps} steps, ended with {ended.verb.value} ({ended.reason})"
+        )
     return 0
 
 
@@ -40,7 +46,9 @@ def replay(recording: Recording) -> Ended:
         memory.append(entry["kind"], entry["body"], entry.get("key"), entry.get("at"))
     toolbox = ReplayToolbox(recording)
     journal = LedgerJournal(memory)
-    session = Session(config_from(recording.config, recording.name, 1), RecordingToolbox(toolbox, journal), journal, Silent())
+    session = Session(
+        config_from(recording.config, recording.name, 1), RecordingToolbox(toolbox, journal), journal, Silent()
+    )
     session.step_limit = recording.started.get("steps")
     ended = run_sitting(session, None)
     if left := toolbox.unasked():

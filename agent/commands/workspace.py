@@ -47,7 +47,9 @@ def read_journal(space: Workspace) -> LedgerJournal:
 
 
 @contextmanager
-def writing(space: Workspace, purpose: str, narrator: Narrator, sink: Callable[[dict[str, Any]], None] | None = None) -> Iterator[Session]:
+def writing(
+    space: Workspace, purpose: str, narrator: Narrator, sink: Callable[[dict[str, Any]], None] | None = None
+) -> Iterator[Session]:
     """A session that may change things: the only writer of this campaign for as long as it lasts.
 
     Raises CampaignBusy when another process is at work, BadInput when the folder cannot be written.
@@ -89,7 +91,11 @@ def live(space: Workspace, narrator: Narrator) -> LiveToolbox:
 
 
 def open_session(
-    space: Workspace, store: Journal, toolbox: Any, narrator: Narrator, sink: Callable[[dict[str, Any]], None] | None = None
+    space: Workspace,
+    store: Journal,
+    toolbox: Any,
+    narrator: Narrator,
+    sink: Callable[[dict[str, Any]], None] | None = None,
 ) -> Session:
     """A session whose every tool call is journalled, and told to `sink` when there is one."""
     journal = LedgerJournal(store)
@@ -112,4 +118,15 @@ class Silent:
         pass
 
 
-__all__ = ["STATE", "Silent", "ToolFailure", "Workspace", "find_workspace", "live", "looking", "open_session", "read_journal", "writing"]
+__all__ = [
+    "STATE",
+    "Silent",
+    "ToolFailure",
+    "Workspace",
+    "find_workspace",
+    "live",
+    "looking",
+    "open_session",
+    "read_journal",
+    "writing",
+]

@@ -15,14 +15,14 @@ from optagent.agent.plan.headings import Kind, Ranked, read_heading
 _ABOUT_THE_PAST = re.compile(
     r"root cause|analysis|background|\bcontext\b|\bproblems?\b|bottleneck|findings|lessons|references|appendix|"
     r"current (?:state|status|situation|performance)|success criteria|open questions|benchmark|\bresults\b|how to|"
-    r"runbook|\bsteps\b|instructions|lessons|technical debt",
+    r"runbook|\bsteps\b|instructions|lessons|technical debt|code changes|checklist",
     re.IGNORECASE,
 )
 _CHAPTER = re.compile(
     r"(?:executive )?summary|overview|background|introduction|goals?\b|objectives?\b|scope|method|references|"
     r"conclusion|current|environment|setup|architecture|timeline|risks?\b|success criteria|appendix|next steps|"
-    r"results?\b|baseline|what\b|how\b|why\b|the problem|problem|headline|commands|outstanding|key\b|notes|open questions|metrics|"
-    r"status|benchmark|testing|validation|deployment|monitoring|roadmap|recommendations?\b|"
+    r"results?\b|baseline|what\b|how\b|why\b|the problem|problem|headline|commands|outstanding|key\b|notes|open questions|"
+    r"metrics|status|benchmark|testing|validation|deployment|monitoring|roadmap|recommendations?\b|"
     r"implementation (?:plan|order)|analysis",
     re.IGNORECASE,
 )

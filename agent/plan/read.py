@@ -63,7 +63,7 @@ def _free_form(document: Document) -> tuple[Draft, ...]:
     from optagent.agent.plan.lists import listed
     from optagent.agent.plan.tables import tabled
 
-    return listed(document) or tabled(document)
+    return tabled(document, surely=True) or listed(document) or tabled(document)
 
 
 def _named(drafts: Sequence[Draft]) -> dict[int, str]:

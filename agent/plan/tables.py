@@ -41,13 +41,17 @@ class Cell(NamedTuple):
     end: int
 
 
-def tabled(document: Document) -> tuple[Draft, ...]:
-    """The items of the tables that rank ideas."""
+def tabled(document: Document, surely: bool = False) -> tuple[Draft, ...]:
+    """The items of the tables that rank ideas; `surely`: of those alone that give both ranks and expected gains."""
     drafts: list[Draft] = []
     for header, rows in _tables(document):
         columns = _columns(_cells(document.lines[header]))
         gainful = "expected_gain" in columns and ("cost" in columns or "status" in columns)
-        if "title" in columns and ("rank" in columns or gainful):
+        if surely:
+            gainful = "rank" in columns and "expected_gain" in columns
+        elif "rank" in columns:
+            gainful = True
+        if "title" in columns and gainful:
             drafts += [d for row in rows if (d := _draft(document, header, row, columns))]
     return tuple(drafts)
 
@@ -109,6 +113,8 @@ def _draft(document: Document, header: int, row: int, columns: dict[str, int]) -
     if result and plain(result.text).strip("-—–"):
         values["result"] = plain(result.text)
     place, kind = _rank(rank.text if rank else "")
+    if rank and (meant := read_value("status", rank.text)):
+        values.setdefault("status", meant)
     known = {columns[n] for n in columns}
     return Draft(
         title=plain(text),

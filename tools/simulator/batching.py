@@ -75,7 +75,7 @@ class Engine:
     waiting: deque[Job] = field(default_factory=deque)
     running: list[Job] = field(default_factory=list)
     _steps: int = 0
-    _costs: dict[tuple[int, int], float] = field(default_factory=dict)
+    _step_costs: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def submit(self, job: Job) -> None:
         """Queue a request that arrives now."""
@@ -155,10 +155,10 @@ class Engine:
     def _step_s(self, batch: int, context: float) -> float:
         """The cost of one iteration, computed once for contexts that differ by less than a block."""
         key = batch, int(context) // BLOCK_STEPS
-        if key not in self._costs:
+        if key not in self._step_costs:
             middle = (key[1] + 0.5) * BLOCK_STEPS
-            self._costs[key] = decode_step(self.model, self.costs, self.setup, batch, middle).total_us * 1e-6
-        return self._costs[key] * self.slowdown
+            self._step_costs[key] = decode_step(self.model, self.costs, self.setup, batch, middle).total_us * 1e-6
+        return self._step_costs[key] * self.slowdown
 
     def _plain_steps(self, steps: int, step_s: float) -> None:
         self.now_s += steps * step_s

@@ -116,9 +116,10 @@ def target_step(model: Model, costs: Costs, setup: Setup, batch: int, context: f
         attention *= VERIFY_IN_PREFILL_KERNEL
     if setup.kv_dtype.startswith("fp8"):
         attention += FP8_KV_US
-    compiled = 0.97 if setup.torch_compile else 1.0
+    native = costs.native_kernel_factor if setup.native_kernels else 1.0
+    compiled = native * (0.97 if setup.torch_compile else 1.0)
     return StepCost(
-        moe_us=model.moe_layers * interpolate(moe, tokens),
+        moe_us=model.moe_layers * interpolate(moe, tokens) * native,
         attention_us=model.layers * attention,
         all_reduce_us=2 * model.layers * all_reduce_us(tokens * model.hidden_size, setup.all_reduce),
         gemm_us=costs.gemm_us * (1 + tokens / 400) * compiled,

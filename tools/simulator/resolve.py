@@ -14,6 +14,9 @@ SPECULATION_MAX_RUNNING = 48
 """SGLang's own choice of --max-running-requests with speculation."""
 
 NGRAM_DRAFT_TOKENS = 12
+NATIVE_CUDA = (13, 0)
+"""The first CUDA that targets SM120 natively."""
+
 PCIE_IPC_RELEASE = (0, 5, 23)
 
 
@@ -43,6 +46,7 @@ def resolve(fields: Mapping[str, Any], around: Surroundings) -> Setup:
         radix_cache=not fields["disable_radix_cache"],
         all_to_all=fields["moe_a2a_backend"] != "none",
         torch_compile=fields["enable_torch_compile"],
+        native_kernels=around.cuda >= NATIVE_CUDA,
     )
 
 

@@ -57,6 +57,7 @@ class Model:
 class Costs:
     """What the cost model cannot read from a table. Times per decode step in microseconds where the name says us."""
 
+    native_kernel_factor: float
     gemm_us: float
     launch_gap_us: float
     eager_us: float

@@ -51,6 +51,7 @@ class Setup:
     radix_cache: bool = True
     all_to_all: bool = False
     torch_compile: bool = False
+    native_kernels: bool = False
 
     @property
     def graph_sizes(self) -> list[int]:

@@ -1,0 +1,62 @@
+# One environment for the agent, never the one it serves from. `make run` and `make test` need nothing else.
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SCRATCH ?= .run/reference-campaign
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+help: ## what can be made
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+
+env: $(VENV)/.ready ## the environment, with locked dependencies
+
+$(VENV)/.ready: pyproject.toml requirements-dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "optagent needs Python 3.11 or newer; set PYTHON=..."; exit 1; }
+	@echo "making $(VENV) from requirements-dev.lock (a minute the first time)"
+	@if command -v uv >/dev/null 2>&1; then \
+	  uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
+	  uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.lock && \
+	  uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . ; \
+	else \
+	  $(PYTHON) -m venv $(VENV) && \
+	  $(BIN)/python -m pip install --quiet --require-hashes -r requirements-dev.lock && \
+	  $(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e . ; \
+	fi
+	@touch $@
+
+run: env ## the reference campaign on the simulated deployment, in a scratch folder
+	@rm -rf $(SCRATCH) && mkdir -p $(SCRATCH)
+	@cp -R optagent.toml plans handoffs $(SCRATCH)/
+	@$(BIN)/optagent -C $(SCRATCH) continue; status=$$?; \
+	if [ $$status -eq 3 ]; then \
+	  echo "(the campaign lies in $(SCRATCH): $(BIN)/optagent -C $(SCRATCH) answer Q1 approve)"; \
+	elif [ $$status -ne 0 ]; then exit $$status; fi
+
+test: env ## all tests
+	@$(BIN)/python -m pytest
+
+check: env ## format, lint and types, as in CI
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+
+format: env ## put the code in shape
+	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
+
+benchmarks: env ## start-up times as ratios
+	@$(BIN)/python tests/benchmarks/startup.py
+
+sglang-cpu: ## a real SGLang on the CPU, for the end-to-end tests (3 GB)
+	@$(PYTHON) tests/sglang_cpu/build.py
+
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml
+
+lock: ## write the lock files anew (needs uv)
+	$(LOCK) -o requirements.lock
+	$(LOCK) --group dev -c requirements.lock -o requirements-dev.lock
+
+clean: ## remove everything that was made here
+	rm -rf $(VENV) .run .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
+
+.PHONY: help env run test check format benchmarks sglang-cpu lock clean

@@ -1,0 +1,16 @@
+"""Text made safe to print: logs and file names may hold anything, and none of it moves the cursor."""
+
+from __future__ import annotations
+
+_CONTROL = {c: None for c in range(32) if c != 9} | {127: None} | dict.fromkeys(range(128, 160))
+
+
+def clean(text: str) -> str:
+    """One printable line."""
+    return text.replace("\n", " ⏎ ").translate(_CONTROL)
+
+
+def clip(text: str, width: int) -> str:
+    """One printable line of at most `width` characters."""
+    line = clean(text).rstrip()
+    return line if len(line) <= width else line[: width - 1] + "…"
