@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from optagent.agent.handoff.render import render_handoff
 
 from optagent.agent.change import describe
 from optagent.agent.errors import OptagentError
@@ -25,6 +24,8 @@ MOST_LESSONS = 20
 
 def write_handoff(session: Session, world: World, standings: Sequence[Standing], ended: str) -> str:
     """Compose, render and write a handoff; returns its path. The one it supersedes stays as it is, named in it."""
+    from optagent.agent.handoff.render import render_handoff
+
     handoff = compose(session, world, standings, ended)
     number = int(handoff.id.removeprefix("H"))
     path = str(PurePosixPath(session.config.handoffs) / f"{number:04d}-{handoff.written[:10]}.md")

@@ -29,20 +29,20 @@ class Reconciled:
     facts: dict[str, str]
 
 
-def probe(session: Session) -> World:
-    """Look at everything the ledger and the known-good state speak of."""
-    baseline = session.baseline()
+def probe(session: Session, known_good: Configuration | None = None) -> World:
+    """Look at everything that the ledger and the known-good state speak of."""
+    configuration = known_good or session.baseline().configuration
     known = [KnownProcess(pid=p, start_time=t) for p, t in session.ledger.processes]
     return session.toolbox.probe(ProbeWorld(
-        environment=baseline.configuration.environment, known=known, launches=session.ledger.pending_launches(),
-        files=sorted(baseline.configuration.files),
+        environment=configuration.environment, known=known, launches=session.ledger.pending_launches(),
+        files=sorted(configuration.files),
     ))  # fmt: skip
 
 
 def reconcile(session: Session, orientation: Orientation) -> Reconciled:
     """Bring the world and the records together. With `look_only` everything is looked at and nothing is changed."""
     new = False if session.look_only else take_over(session, orientation)
-    world = probe(session)
+    world = probe(session, known_good_state(session, orientation).configuration)
     if session.ledger.baseline is None and not session.look_only:
         dirty = world.checkout is not None and bool(world.checkout.dirty)
         if not dirty:

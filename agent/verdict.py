@@ -130,10 +130,7 @@ def judge(
     if llr >= KEEP_AT or (n >= max_pairs and llr >= KEEP_AT_THE_END):
         if worse := _broken_guard(guards or {}):
             return give(Verdict.REVERT, f"{span}, but {worse}")
-        return give(
-            Verdict.KEEP,
-            f"{span}: a gain of at least {min_effect:.1%} is {math.exp(min(llr, 20)):.0f} times likelier than none",
-        )
+        return give(Verdict.KEEP, f"{span}; a gain of {min_effect:.1%} is {_odds(llr)} likelier than none")
     if llr <= REVERT_AT:
         return give(Verdict.REVERT, f"{span}: no gain of {min_effect:.1%}")
     if n >= max_pairs:
@@ -155,6 +152,10 @@ def _interval(mean: float, noise: Noise, n: int) -> tuple[float, float]:
 
     half = float(stdtrit(noise.df, 0.975)) * noise.pair_sd / math.sqrt(n)
     return _fraction(mean - half), _fraction(mean + half)
+
+
+def _odds(llr: float) -> str:
+    return "more than 1000 times" if llr > math.log(1000) else f"{math.exp(llr):.0f} times"
 
 
 def _fraction(log_percent: float) -> float:

@@ -52,8 +52,8 @@ def generate_load(
 ) -> dict[str, Any]:
     """Run `workload` against the server at `url`; the keys are those of a `bench_serving` result line with details.
 
-    `seed` fixes the prompts, `run` names the run (a simulated server draws its run-to-run noise from both), `root` is the
-    folder the workload's prompts file is relative to. Failed requests are in `errors`; LoadError means no run at all.
+    `seed` fixes the prompts, `run` names the run (a simulated server draws its run-to-run noise from both), `root` is
+    the folder the workload's prompts file is relative to. Failed requests are in `errors`; LoadError means no run at all.
     """
     info = server_info(url, timeout_s)
     simulated = bool(info.get("simulated"))

@@ -75,7 +75,7 @@ SIGNATURES: tuple[Signature, ...] = (
         "host-memory", "fix-environment", "give the host more memory, or pin and offload less of it", anywhere=True,
     ),
     _s(
-        r"\[Errno 98\].*address already in use",
+        r"\[[Ee]rrno 98\].*[Aa]ddress already in use",
         "port-in-use", "fix-argument", "the HTTP port is taken: stop what holds it, or take another", anywhere=True,
     ),
     _s(
@@ -246,7 +246,7 @@ PHASE_MARKS: tuple[tuple[str, Phase], ...] = (
     ("CUDA graph begin", "graph-capture"),
     ("cuda graph begin", "graph-capture"),
     ("CPU graph begin", "graph-capture"),
-    ("Capture cuda graph", "graph-capture"),
+    ("Capture cuda graph bs", "graph-capture"),
     ("Capturing batches", "graph-capture"),
     ("FlashInfer autotune", "graph-capture"),
     ("DeepGEMM", "graph-capture"),

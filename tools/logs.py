@@ -107,7 +107,7 @@ class LogReader:
             action=_action(status, signature, run),
             retryable=status == "crashed" and signature.retryable,
             confidence=_confidence(status, cause),
-            last_progress=(bar if BAR.search(bar) else run.last_progress)[-160:],
+            last_progress=bar[-160:] if BAR.search(bar) else run.last_progress,
             kv_tokens=run.kv_tokens,
             context_len=run.context_len,
         )
@@ -144,11 +144,11 @@ class LogReader:
             if mark in message:
                 run.phases[rank if phase not in ("warmup", "serving") else ""] = phase
                 run.ready = run.ready or phase == "serving"
-                run.last_progress = message
+                run.last_progress = message[:160]
                 break
         else:
             if BAR.search(message):
-                run.last_progress = message
+                run.last_progress = message[-160:]
         if "tokens" in message and (tokens := KV_TOKENS.search(message)):
             run.kv_tokens = int((tokens.group(1) or tokens.group(2))[:15])
         if "context_len=" in message and (context := CONTEXT.search(message)):
@@ -266,7 +266,7 @@ def _summary(finding: Finding) -> str:
 
 def _action(status: Status, signature: Signature, run: Run) -> Action | None:
     if status == "starting":
-        return Action(kind="wait", summary=run.last_progress[-160:] or "it has only begun")
+        return Action(kind="wait", summary=run.last_progress or "it has only begun")
     if status == "crashed":
         return Action(kind=signature.action, summary=signature.remedy)
     return None

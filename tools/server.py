@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -140,7 +141,7 @@ class _Watch:
     def _read_on(self) -> None:
         """Take what the log has got since the last look. Once it said that it is ready, new lines are no progress any
         more: they may be about our own questions."""
-        with self._start.log.open("rb") as file:
+        with suppress(FileNotFoundError), self._start.log.open("rb") as file:
             file.seek(self._offset)
             while piece := file.read(PIECE_BYTES):
                 self._offset += len(piece)

@@ -12,7 +12,7 @@ from optagent.agent.commands.workspace import Workspace, find_workspace, looking
 from optagent.agent.errors import BadInput
 from optagent.agent.orient import latest_handoff, load_handoff, orient
 from optagent.agent.reconcile import Outcome
-from optagent.agent.reconciling import check_handoff, probe
+from optagent.agent.reconciling import check_handoff, known_good_state, probe
 from optagent.tools.calls.files import ReadText
 
 
@@ -50,7 +50,8 @@ def _check(space: Workspace, as_json: bool) -> int:
     orientation = orient(session)
     if orientation.handoff is None:
         raise BadInput(space.config.handoffs, "there is no handoff to check; `optagent handoff --write` writes one")
-    checks = check_handoff(session, orientation, probe(session))
+    world = probe(session, known_good_state(session, orientation).configuration)
+    checks = check_handoff(session, orientation, world)
     broken = any(c.outcome is Outcome.BROKEN for c in checks)
     if as_json:
         rows = [

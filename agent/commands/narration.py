@@ -23,23 +23,23 @@ STYLES = {
 }
 
 
+QUIET_S = 5.0
+"""Plain output says what is being done only when nothing else was said for this long."""
+
+
 class PlainNarrator(AbstractContextManager["PlainNarrator"]):
     """Lines with the seconds since the start, for files and pipes."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
-        self._began = time.monotonic()
-        self._last = ""
+        self._began = self._said = time.monotonic()
 
     def tell(self, what: str, text: str) -> None:
-        print(
-            f"{time.monotonic() - self._began:7.1f}s {MARKS.get(what, ' ')} {clean(text)}", file=self._out, flush=True
-        )
+        self._said = time.monotonic()
+        print(f"{self._said - self._began:7.1f}s {MARKS.get(what, ' ')} {clean(text)}", file=self._out, flush=True)
 
     def now(self, text: str) -> None:
-        head = text.split(":", 1)[0]
-        if head != self._last:
-            self._last = head
+        if time.monotonic() - self._said >= QUIET_S:
             self.tell("plain", f"... {text}")
 
     def __exit__(

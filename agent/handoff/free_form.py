@@ -23,6 +23,11 @@ _DATE = re.compile(
 )
 _DATE_WORD = re.compile(r"date|updated|written|as of|refreshed|session|created|fecha|datum", re.IGNORECASE)
 _BECAUSE = re.compile(r"\s+(?:—|–|--?|→|=>)\s+|:\s+|\s+\(|\s+because\s+|;\s+|,\s+(?:since|as)\s+")
+_LABELS = re.compile(
+    r"\W*(?:impact|status|validation|results?|verdict|expected|prompt|speed-?up|improvement|evidence|note|fix|cause|reason|symptom|"
+    r"gain|effect|potential gain|measured|performance)\b",
+    re.IGNORECASE,
+)
 _LIST = re.compile(r"[,;]\s+(?![^()]*\))")
 
 
@@ -86,7 +91,8 @@ def _claims(said: list[Unit], name: str) -> Iterator[Claim]:
         if unit.about not in (About.STATE, About.TRIED, None) or not unit.whole:
             continue
         for guess in guesses(unit.whole):
-            if guess.kind == "note" and not guess.subject and (unit.about is None or _is_attempt(unit)):
+            bare = guess.kind == "note" and not guess.subject
+            if bare and (unit.about is None or not unit.text or unit.text.endswith(":") or _is_attempt(unit)):
                 continue
             yield Claim("", unit.whole, guess.kind, guess.subject, guess.expected, (_at(unit, name),))
 
@@ -107,6 +113,8 @@ def _is_attempt(unit: Unit) -> bool:
 def _attempts(said: list[Unit], name: str) -> Iterator[Attempt]:
     for number, unit in enumerate((u for u in said if _is_attempt(u)), start=1):
         title, because = _split(unit)
+        if _LABELS.match(title):
+            title, because = unit.section or title, unit.whole
         yield Attempt(
             experiment=f"told-{number}",
             title=title,
@@ -135,8 +143,12 @@ def _dead_ends(said: list[Unit], name: str) -> tuple[DeadEnd, ...]:
 
 def _several(unit: Unit) -> Iterator[tuple[str, str]]:
     """The (title, cause) pairs of a statement; one that lists three or more short names is as many dead ends."""
-    parts = _LIST.split(unit.text.rstrip("."))
-    if not unit.head and len(parts) >= 3 and all(len(part) <= 90 for part in parts):
+    sentence = unit.text.rstrip(".")
+    parts = [p for p in re.split(r";\s+(?![^()]*\))", sentence) if p]
+    if len(parts) < 2:
+        parts = _LIST.split(sentence)
+    listed = len(parts) >= 3 or (len(parts) == 2 and ";" in sentence)
+    if not unit.head and listed and all(len(part) <= 120 for part in parts):
         for part in parts:
             title, _, cause = part.partition(" (")
             yield title.strip(), cause.rstrip(")").strip()
@@ -147,12 +159,17 @@ def _several(unit: Unit) -> Iterator[tuple[str, str]]:
 def _split(unit: Unit) -> tuple[str, str]:
     """(what, why): the head and the text, or the text cut where the reason starts."""
     if unit.head:
-        return unit.head[:200], unit.text
+        return _clean(unit.head), unit.text
     cut = _BECAUSE.search(unit.text)
     if cut is None or cut.start() < 3:
-        return unit.text[:200], ""
+        return _clean(unit.text), ""
     why = unit.text[cut.end() :].strip()
-    return unit.text[: cut.start()][:200], why[:-1] if cut[0].endswith("(") and why.endswith(")") else why
+    return _clean(unit.text[: cut.start()]), why[:-1] if cut[0].endswith("(") and why.endswith(")") else why
+
+
+def _clean(title: str) -> str:
+    """A title without the signs in front and the colon behind."""
+    return re.sub(r"\A(?:[^\w\s`/~.(\-\"'\[]+\s*)+", "", title).rstrip(" :")[:200] or title[:200]
 
 
 def _in_flight(said: list[Unit], name: str) -> Iterator[InFlight]:

@@ -24,16 +24,14 @@ class About(Enum):
 
 # In order: the first that matches decides, so what is not done stands before what is done.
 _WORDS: tuple[tuple[About, str], ...] = (
+    (About.TRIED, r"(?<!not )(?<!to be )(?:completed|resolved|finished)|what (?:is|was|has been) done"),
     (
         About.DEAD_ENDS,
         r"dead[- ]?ends?|did(?:n't| not) work|does(?:n't| not) work|what failed|failed (?:approach|attempt|experiment|idea)|"
-        r"failures\b|do(?:n't| not) (?:re-?)?(?:try|retry|attempt|propose|repeat|revisit)|what not to do|ruled out|"
-        r"tried and (?:failed|rejected|reverted)|tested and failed|rejected (?:ideas|approaches)|anti-?patterns|do not",
+        r"failures|(?:do not|don't) (?:re-?)?(?:try|retry|attempt|propose|repeat|revisit|re-enable)|what not to do|ruled out|"
+        r"tried and (?:failed|rejected|reverted|blocked)|tested and failed|rejected (?:ideas|approaches)|anti-?patterns",
     ),
-    (
-        About.QUESTIONS,
-        r"open questions?|questions? for|decisions? (?:needed|required|pending)|needs? (?:a )?decision|unknowns|clarif",
-    ),
+    (About.QUESTIONS, r"open questions?|questions? for|decisions? (?:needed|required|pending)|unknowns|clarif"),
     (
         About.IN_FLIGHT,
         r"in[- ](?:flight|progress)|blocked|blockers?|ongoing|currently (?:running|testing)|where (?:we|i) (?:stopped|left off)|"
@@ -41,8 +39,8 @@ _WORDS: tuple[tuple[About, str], ...] = (
     ),
     (
         About.NEXT,
-        r"next (?:steps?|actions?|tasks?|goals?|session|up)|to-?dos?\b|remaining|outstanding|not (?:yet )?done|follow-?ups?|backlog|"
-        r"action items|recommended (?:first|next)|what(?:'s| is) (?:left|next|missing|not)|plan for|after the|future work",
+        r"next (?:steps?|actions?|tasks?|goals?|session|up)|to-?dos?\b|remaining|outstanding|not (?:yet )?done|follow-?ups?|"
+        r"backlog|action items|recommended (?:first|next)|what(?:'s| is) (?:left|next|missing|not)|after the|future work",
     ),
     (
         About.LEARNED,
@@ -55,13 +53,15 @@ _WORDS: tuple[tuple[About, str], ...] = (
     ),
     (
         About.STATE,
-        r"current(?:ly)?\b|where (?:things|we|it) (?:stands?|are)|baseline|best (?:result|config)|live state|branch state|headline|"
-        r"environment|set-?up|configuration|host\b|hardware|cluster|server|launch|deploy|tl;?dr|status\b|stack\b|versions?\b|processes|how to (?:resume|run)",
+        r"current(?:ly)?\b|where (?:things|we|it) (?:stands?|are)|baseline|best (?:result|config)|live state|branch state|"
+        r"headline|environment|set-?up|configuration|host\b|hardware|cluster|server|launch|deploy|tl;?dr|status\b|stack\b|"
+        r"versions?\b|processes|how to (?:resume|run)",
     ),
     (
         About.TRIED,
-        r"accomplish|complet|what (?:was|we|i) (?:did|done|built|tried|tested)|what (?:is|has been) done|work done|done\b|tried|attempts?\b|"
-        r"experiments?\b|changes? made|what worked|history|progress|results?\b|throughput|measure|benchmark|optimi[sz]ations?",
+        r"accomplish|complet|what (?:we|i) (?:did|built|tried|tested)|what was (?:built|tried|tested)|work done|done\b|tried|"
+        r"attempts?\b|experiments?\b|changes? made|what worked|history|progress|results?\b|throughput|measure|benchmark|"
+        r"optimi[sz]ations?",
     ),
     (About.OBJECTIVE, r"goals?\b|objectives?\b|mission|task\b|purpose|what (?:this|you|the task)"),
 )

@@ -16,11 +16,11 @@ _PACKAGES = (
 )
 _NAMES = {"pytorch": "torch", "sgl_kernel": "sgl-kernel"}
 _VERSION = re.compile(
-    rf"(?<![\w/.-])({_PACKAGES})`?\s*(?:==|=|:|version|v)?\s*\*{{0,2}}`?v?(\d+(?:\.\d+)+[\w.+]*|(?<=\s)\d{{2}})(?![\w%])",
+    rf"(?<![\w/.-])({_PACKAGES})`?\s*(?:==|=|version:?|:|v)?\s*\*{{0,2}}`?v?(\d+(?:\.\d+)+[\w.+]*|(?<=\s)\d{{2}})(?![\w%])",
     re.IGNORECASE,
 )
 _RATE = re.compile(
-    r"(?<![\w.])(\d{1,7}(?:\.\d+)?)\*{0,2}\s*(?:tok(?:ens?)?\s?/\s?s(?:ec(?:ond)?)?|tokens? per second|t/s|TPS)\b",
+    r"(?<![\w.–-])(\d{1,7}(?:\.\d+)?)\*{0,2}\s*(?:tok(?:ens?)?\s?/\s?s(?:ec(?:ond)?)?|tokens? per second|t/s|TPS)\b",
     re.IGNORECASE,
 )
 _COMMIT = re.compile(
@@ -36,8 +36,8 @@ _STOPPED = re.compile(r"\b(?:stopped|not running|is down|killed|shut down|exited
 _LOG = re.compile(r"(?<![\w:/])((?:~|\.{0,2})/?(?:[\w.@+-]+/)*[\w.@+-]+\.log)\b")
 
 _CLAUSE = re.compile(
-    rf"\b(?P<word>unless|until|when|once|requires?|needs?|retry (?:after|with|on|when|if)|revisit (?:after|with|on|when|if)|"
-    rf"again (?:after|with|on|when|if)|worth (?:a|another) (?:look|try) (?:after|with|on|when|if))\b(?P<rest>[^;\n]{{1,160}})",
+    r"\b(?P<word>unless|until|when|once|requires?|needs?|retry (?:after|with|on|when|if)|revisit (?:after|with|on|when|if)|"
+    r"again (?:after|with|on|when|if)|worth (?:a|another) (?:look|try) (?:after|with|on|when|if))\b(?P<rest>[^;\n]{1,160})",
     re.IGNORECASE,
 )
 _COMPARISON = re.compile(r"[A-Za-z_][\w.-]*\s*(?:>=|<=|==|!=|>|<|≥|≤)\s*[\w.+]*\w")
@@ -52,10 +52,11 @@ _VERDICTS = (
     ("revert", r"reverted|rolled back|slower|regress\w*|worse|backed out"),
     (
         "failed",
-        r"failed|fails|crash\w*|broke\w*|error\w*|out of memory|oom|died|hung|hangs|unsupported|not supported|unavailable|page-?fault",
+        r"failed|fails|crash\w*|broke\w*|error\w*|out of memory|oom|died|hung|hangs|unsupported|"
+        r"not supported|unavailable|page-?fault",
     ),
     ("inconclusive", r"inconclusive|no (?:change|effect|gain|difference)|within noise|neutral|parity"),
-    ("keep", r"kept|adopted|faster|speed-?up|improve\w*|landed|shipped"),
+    ("keep", r"kept|adopted|faster|landed|shipped"),
 )
 _VERDICT_WORDS = tuple((verdict, re.compile(rf"\b(?:{words})\b", re.IGNORECASE)) for verdict, words in _VERDICTS)
 _VERDICT_OF = {
@@ -124,7 +125,7 @@ def log_path(text: str) -> str | None:
 def _versions(text: str) -> Iterator[Guess]:
     for match in _VERSION.finditer(text):
         if "." in match[2] or match[1].lower() == "cuda":
-            yield Guess("version", _name(match[1]), match[2].rstrip("."))
+            yield Guess("version", _name(match[1]), match[2].rstrip(".+"))
 
 
 def _name(package: str) -> str:

@@ -19,13 +19,15 @@ _ONE_STATEMENT = frozenset({About.NEXT, About.DEAD_ENDS, About.LEARNED, About.QU
 
 
 class Unit(NamedTuple):
-    """One statement: what it is about, its head (a title, a first cell), the rest, its 1-based line, its checkbox."""
+    """One statement: what it is about, its head (a title, a label, a first cell), the rest, its 1-based line, its
+    checkbox, and the heading it stands under."""
 
     about: About | None
     head: str
     text: str
     line: int
     box: str | None = None
+    section: str = ""
 
     @property
     def whole(self) -> str:
@@ -49,7 +51,8 @@ def units(document: Document) -> Iterator[Unit]:
             end = document.section_end(index)
             yield _small_section(document, index, inherited, end)
         else:
-            yield from _plain_units(document, heading.body, document.own_end(index), roles[-1])
+            for unit in _plain_units(document, heading.body, document.own_end(index), roles[-1]):
+                yield unit._replace(section=plain(heading.text)[:LONGEST])
 
 
 def _small_section(document: Document, index: int, role: About | None, end: int) -> Unit:
@@ -83,6 +86,8 @@ def _plain_units(document: Document, start: int, end: int, role: About | None) -
             number = stop
         else:
             stop = _statement_end(document, number, end)
+            if role is About.DEAD_ENDS and stop < end and line.rstrip(" *").endswith(":") and not _BULLET.match(line):
+                stop = _list_end(document, stop, end)
             yield _statement(document, number, stop, role)
             number = stop
 
@@ -103,6 +108,13 @@ def _statement_end(document: Document, start: int, end: int) -> int:
             break
         number += 1
     return number
+
+
+def _list_end(document: Document, start: int, end: int) -> int:
+    """Where the list that starts at `start` ends; `start` itself when none does."""
+    while start < end and _BULLET.match(document.lines[start]):
+        start = _statement_end(document, start, end)
+    return start
 
 
 def _statement(document: Document, start: int, stop: int, role: About | None) -> Unit:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import socket
 import sys
-import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from optagent.tools import processes
-from optagent.tools.commands import MARKER, Command
+from optagent.tools.commands import Command, Mark
 from optagent.tools.deployment import Timeouts
 from optagent.tools.network import Address
 from optagent.tools.server import Start
@@ -23,31 +22,31 @@ FAKES = Path(__file__).parent / "fakes"
 
 @dataclass
 class Stubs:
-    """Makes launches of the stub server below `folder`, and knows all their keys."""
+    """Makes launches of the stub server below `folder`, and knows all their marks."""
 
     folder: Path
     port: int
-    keys: list[str] = field(default_factory=list)
+    marks: list[Mark] = field(default_factory=list)
 
-    def new_key(self) -> str:
-        self.keys.append(f"test/{uuid.uuid4().hex}")
-        return self.keys[-1]
+    def new_mark(self) -> Mark:
+        self.marks.append(Mark(f"L{len(self.marks)}", str(self.folder)))
+        return self.marks[-1]
 
-    def start(self, behaviour: str, key: str | None = None, silence_s: float = 30.0, stop_s: float = 5.0) -> Start:
-        key = key or self.new_key()
+    def start(self, behaviour: str, mark: Mark | None = None, silence_s: float = 30.0, stop_s: float = 5.0) -> Start:
+        mark = mark or self.new_mark()
         stub = str(FAKES / "stub_server.py")
         argv = (sys.executable, stub, "--port", str(self.port), "--behaviour", behaviour)
         return Start(
-            command=Command(argv, os.environ | {MARKER: key}, self.folder),
-            key=key,
+            command=Command(argv, os.environ | mark.variables(), self.folder),
+            mark=mark,
             address=Address("127.0.0.1", self.port),
             log=self.folder / "server.log",
             records=self.folder / "records",
             timeouts=Timeouts(launch_silence_s=silence_s, stop_s=stop_s, request_s=10.0),
         )
 
-    def running(self, key: str) -> list[int]:
-        return [process.id.pid for process in processes.marked(key).living()]
+    def running(self, mark: Mark) -> list[int]:
+        return [process.id.pid for process in processes.marked(mark).living()]
 
 
 @pytest.fixture
@@ -61,8 +60,8 @@ def free_port() -> int:
 def stubs(tmp_path: Path, free_port: int) -> Iterator[Stubs]:
     made = Stubs(tmp_path, free_port)
     yield made
-    for key in made.keys:
-        assert processes.stop(processes.marked(key), grace_s=0.0) == []
+    for mark in made.marks:
+        assert processes.stop(processes.marked(mark), grace_s=0.0) == []
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 from optagent.tools.calls.bench import Workload
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.commands import (
-    MARKER,
     NoInterpreter,
     bench_command,
     help_command,
@@ -47,7 +46,7 @@ def test_a_real_launch() -> None:
         "--model-path", "m", "--tp-size", "2", "--trust-remote-code",
     )  # fmt: skip
     assert command.env["PYTHONPATH"] == "/campaign/env:/campaign/standins:/abs:/campaign/checkout/python"
-    assert command.env[MARKER] == "launch/7"
+    assert (command.env["OPTAGENT_LAUNCH"], command.env["OPTAGENT_CAMPAIGN"]) == ("launch/7", "/campaign")
     assert (command.env["OMP_NUM_THREADS"], command.env["SGLANG_X"]) == ("4", "1")
     assert (command.env["HF_TOKEN"], command.env["NCCL_P2P_LEVEL"]) == ("t", "SYS")
     assert not {"OPENAI_API_KEY", "HF_SECRET", "SGLANG_USE_CPU_ENGINE", "VIRTUAL_ENV"} & set(command.env)

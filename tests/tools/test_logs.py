@@ -106,6 +106,8 @@ def test_out_of_memory_means_another_thing_in_each_phase(lines: list[str], kind:
         ("ValueError: output_size = 192 is not divisible by weight quantization block_n = 128.",
          "quantization-mismatch"),
         ("torch._dynamo.exc.Unsupported: Data-dependent branching", "graph-capture-incompatible"),
+        ("AttributeError: 'TorchNativeAttnBackend' object has no attribute 'init_cpu_graph_state'",
+         "graph-capture-incompatible"),
         ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "illegal-memory-access"),
         ("torch.distributed.DistBackendError: NCCL error in: NCCLUtils.cpp:94", "collective-error"),
         ("RuntimeError: [pair.cc:534] Connection closed by peer [192.0.2.1]:1", "peer-died"),
@@ -146,8 +148,9 @@ def test_the_loss_of_a_peer_explains_less_than_what_killed_it() -> None:
     assert (cause.kind, cause.rank) == ("illegal-memory-access", 1)
 
 
-def test_refused_arguments() -> None:
-    reading = read(["usage: launch_server.py [-h]", "launch_server.py: error: unrecognized arguments: --nope"])
+@pytest.mark.parametrize("program", ["launch_server.py", "sglang serve"])
+def test_refused_arguments(program: str) -> None:
+    reading = read(["usage: launch_server.py [-h]", f"{program}: error: unrecognized arguments: --nope"])
     assert (reading.status, reading.phase) == ("crashed", "arguments")
     assert reading.cause is not None
     assert reading.cause.kind == "config-error"

@@ -245,9 +245,10 @@ def test_an_ignored_file_in_the_way_is_not_overwritten(source: Source) -> None:
 
 def test_the_owners_settings_and_hooks_decide_nothing(source: Source) -> None:
     for name, value in {
-        "commit.gpgSign": "true", "gpg.program": "false", "apply.whitespace": "error", "apply.ignoreWhitespace": "change",
-        "log.showSignature": "true", "diff.noprefix": "true", "status.showUntrackedFiles": "no", "color.ui": "always",
-        "merge.ff": "only", "user.name": "Somebody", "submodule.recurse": "true", "i18n.commitEncoding": "latin1",
+        "commit.gpgSign": "true", "gpg.program": "false", "apply.whitespace": "error",
+        "apply.ignoreWhitespace": "change", "log.showSignature": "true", "diff.noprefix": "true",
+        "status.showUntrackedFiles": "no", "color.ui": "always", "merge.ff": "only", "user.name": "Somebody",
+        "submodule.recurse": "true", "i18n.commitEncoding": "latin1",
     }.items():  # fmt: skip
         source.git("config", name, value)
     for hook in ("post-checkout", "reference-transaction", "pre-commit", "post-commit", "post-index-change"):
@@ -477,7 +478,8 @@ from pathlib import Path
 from optagent.tools.calls.patch import *
 from optagent.tools.deployment import Deployment
 from optagent.tools import patch
-root, operation, base, diff = Path(sys.argv[1]), *sys.argv[2:]
+root, operation, base = Path(sys.argv[1]), *sys.argv[2:]
+diff = (root / "many.diff").read_text()
 arguments = {"apply": {"base": base, "diff": diff, "message": "m"}, "keep": {}, "drop": {"base": base}}
 print("go", flush=True)
 if operation == "restore":
@@ -495,7 +497,7 @@ MANY = "".join(
 
 
 def final_state(source: Source) -> tuple[object, ...]:
-    """What must be the same however often the effect was interrupted. Ids of commits hold dates, those of trees do not."""
+    """What must be the same whenever the effect was interrupted. Ids of commits hold dates, those of trees do not."""
     refs = [name for name in source.branches() if "/saved/" not in name]
     trees = {name: source.revision(f"{name}^{{tree}}") for name in refs}
     saved = {source.revision(f"{name}^{{tree}}") for name in source.branches() if "/saved/" in name}
@@ -508,7 +510,7 @@ def run_operation(source: Source, operation: str) -> None:
 
 
 def start(source: Source, operation: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", OPERATION, str(source.root), operation, source.base, MANY]
+    command = [sys.executable, "-c", OPERATION, str(source.root), operation, source.base]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdout is not None
     assert process.stdout.readline() == b"go\n"
@@ -524,6 +526,7 @@ def start(source: Source, operation: str) -> subprocess.Popen[bytes]:
 def test_killed_at_any_moment_and_repeated_ends_the_same(operation: str, delay_ms: int, whole_group: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         killed = Source(Path(folder) / "killed")
+        (killed.root / "many.diff").write_text(MANY)
         if operation != "apply":
             assert killed.apply(MANY) is None
         if operation == "restore":
@@ -619,5 +622,5 @@ class OwnerAndAgent(RuleBasedStateMachine):
 
 TestOwnerAndAgent = OwnerAndAgent.TestCase
 TestOwnerAndAgent.settings = settings(
-    max_examples=8, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=20, stateful_step_count=10, deadline=None, suppress_health_check=list(HealthCheck)
 )

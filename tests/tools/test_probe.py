@@ -56,6 +56,16 @@ def test_our_server_is_known(stubs: Stubs, quiet: Callable[[str], None]) -> None
     assert [(p.pid, p.alive) for p in world.processes] == [(known.pid, True)]
 
 
+def test_a_launch_whose_beginner_was_killed_is_found_by_its_mark(stubs: Stubs, quiet: Callable[[str], None]) -> None:
+    start = stubs.start("leaves-orphan")
+    launched = launch(start, quiet)
+    request = ProbeWorld(environment="default", launches=[start.mark.launch, "another"])
+    world = probe(request, stubs.folder, start.address, stubs.folder, NOTHING_ELSE)
+    assert [(p.pid, p.start_time, p.launch) for p in world.processes] == [(launched.pid, launched.start_time, "L0")]
+    assert world.server is not None
+    assert world.server.known
+
+
 def test_a_reused_pid_is_not_our_process(stubs: Stubs, quiet: Callable[[str], None]) -> None:
     launched = launch(stubs.start("healthy"), quiet)
     world = look(stubs.folder, stubs.port, [KnownProcess(pid=launched.pid or 0, start_time=1.0)])

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from optagent.tools import processes
+from optagent.tools.commands import Mark
 from optagent.tools.deployment import Timeouts
 from optagent.tools.network import Address
 from optagent.tools.processes import Family, ProcessId
@@ -50,7 +51,7 @@ def test_a_healthy_server_is_ready_and_can_be_stopped(stubs: Stubs) -> None:
     assert launched.start_time is not None
     stopped = stop(ProcessId(launched.pid, launched.start_time), start.address, start.records, start.timeouts)
     assert (stopped.gone, stopped.was_running, stopped.problem) == (True, True, None)
-    assert stubs.running(start.key) == []
+    assert stubs.running(start.mark) == []
     assert list(start.records.iterdir()) == []
 
 
@@ -84,7 +85,7 @@ def test_a_parent_that_outlives_its_dead_rank_is_no_reason_to_wait(stubs: Stubs,
     start = replace(stubs.start("crashed-but-alive", silence_s=600), dying_s=0.2)
     launched = launch(start, quiet)
     assert launched.outcome == "crashed"
-    assert stubs.running(start.key) == []
+    assert stubs.running(start.mark) == []
 
 
 @pytest.mark.parametrize("behaviour", ["stands-still", "never-answers"])
@@ -93,7 +94,7 @@ def test_a_server_that_stands_still_is_hung_and_stopped(stubs: Stubs, quiet: Qui
     launched = launch(start, quiet)
     assert launched.outcome == "hung"
     assert launched.problem
-    assert stubs.running(start.key) == []
+    assert stubs.running(start.mark) == []
 
 
 def test_a_taken_port_is_refused_before_anything_starts(stubs: Stubs, quiet: Quiet) -> None:
@@ -116,7 +117,7 @@ def test_a_port_lost_meanwhile_ends_the_launch_although_the_process_lives(stubs:
     launched = launch(start, quiet)
     assert launched.outcome == "port-taken"
     assert launched.pid is not None
-    assert stubs.running(start.key) == []
+    assert stubs.running(start.mark) == []
 
 
 def test_an_answer_from_another_program_does_not_count(stubs: Stubs, quiet: Quiet) -> None:
@@ -159,13 +160,13 @@ def test_sigterm_ignored_ends_in_a_kill(stubs: Stubs, quiet: Quiet) -> None:
 def test_a_grandchild_that_left_the_session_is_found(stubs: Stubs, quiet: Quiet) -> None:
     start = stubs.start("leaves-orphan", stop_s=0.5)
     launched = launch(start, quiet)
-    assert len(stubs.running(start.key)) == 2
+    assert len(stubs.running(start.mark)) == 2
     process = ProcessId(launched.pid or 0, launched.start_time or 0)
     os.kill(process.pid, signal.SIGKILL)
     eventually(lambda: not processes.is_alive(process))
     stopped = stop(process, start.address, start.records, start.timeouts)
     assert (stopped.gone, stopped.was_running) == (True, False)
-    assert stubs.running(start.key) == []
+    assert stubs.running(start.mark) == []
 
 
 def test_a_pid_with_another_start_time_is_left_alone(stubs: Stubs, quiet: Quiet) -> None:
@@ -194,26 +195,32 @@ def test_a_missing_program_is_not_started(stubs: Stubs, quiet: Quiet) -> None:
 
 
 def test_after_kill_9_the_same_launch_leaves_one_server(stubs: Stubs, quiet: Quiet) -> None:
-    key = stubs.new_key()
-    with _launcher(stubs, key, "stands-still") as launcher:
-        eventually(lambda: len(stubs.running(key)) == 1)
+    mark = stubs.new_mark()
+    with _launcher(stubs, mark, "stands-still") as launcher:
+        eventually(lambda: len(stubs.running(mark)) == 1)
         launcher.kill()
-    (first,) = stubs.running(key)
-    launched = launch(stubs.start("healthy", key=key), quiet)
+    (first,) = stubs.running(mark)
+    launched = launch(stubs.start("healthy", mark=mark), quiet)
     assert launched.outcome == "ready"
-    assert stubs.running(key) == [launched.pid]
+    assert stubs.running(mark) == [launched.pid]
     assert launched.pid != first
     assert (stubs.folder / "server.1.log").exists()  # the first attempt's log is kept
 
 
+def test_a_launch_of_the_same_name_in_another_campaign_is_left_alone(stubs: Stubs, quiet: Quiet) -> None:
+    theirs = launch(stubs.start("healthy"), quiet)
+    launch(stubs.start("healthy", mark=Mark("L0", "/another/campaign")), quiet)
+    assert stubs.running(stubs.marks[0]) == [theirs.pid]
+
+
 def test_an_interrupted_launch_takes_its_server_down(stubs: Stubs) -> None:
-    key = stubs.new_key()
-    with _launcher(stubs, key, "stands-still") as launcher:
+    mark = stubs.new_mark()
+    with _launcher(stubs, mark, "stands-still") as launcher:
         eventually(lambda: (stubs.folder / "server.log").exists() and b"begin" in _log(stubs))
         launcher.send_signal(signal.SIGINT)
         _, said = launcher.communicate()
     assert "KeyboardInterrupt" in said
-    assert stubs.running(key) == []
+    assert stubs.running(mark) == []
 
 
 def test_a_family_grows_with_the_children_of_its_members(tmp_path: Path) -> None:
@@ -229,8 +236,8 @@ def test_a_family_grows_with_the_children_of_its_members(tmp_path: Path) -> None
         assert processes.stop(family, grace_s=5.0) == []
 
 
-def _launcher(stubs: Stubs, key: str, behaviour: str) -> subprocess.Popen[str]:
-    argv = [sys.executable, str(FAKES / "launcher.py"), str(stubs.folder), str(stubs.port), key, behaviour]
+def _launcher(stubs: Stubs, mark: Mark, behaviour: str) -> subprocess.Popen[str]:
+    argv = [sys.executable, str(FAKES / "launcher.py"), str(stubs.folder), str(stubs.port), mark.launch, behaviour]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

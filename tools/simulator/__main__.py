@@ -36,8 +36,8 @@ def main(arguments: Sequence[str], env: Mapping[str, str]) -> None:
 
 def announce(around: Surroundings) -> None:
     sys.stderr.write(
-        f"This deployment is simulated: scenario {around.scenario.name}, times from a cost model. No GPU, no model and no "
-        "SGLang is involved.\n"
+        f"This deployment is simulated: scenario {around.scenario.name}, times from a cost model. No GPU, no model "
+        "and no SGLang is involved.\n"
     )
     sys.stderr.flush()
 

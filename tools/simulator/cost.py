@@ -1,8 +1,9 @@
 """What a step of the simulated server costs. Pure functions; microseconds where a name ends in `_us`.
 
-A decode step of a mixture-of-experts model with MLA attention under tensor parallelism is the sum of its MoE kernels, its
-attention, two all-reduces a layer, and a rest (other GEMMs, output head, norms, sampling, gaps between launches). Bottom-up
-from measured kernels this gives 10.3-11.3 ms for one stream at 2k context, where 82-92 tok/s were measured end to end.
+A decode step of a mixture-of-experts model with MLA attention under tensor parallelism is the sum of its MoE kernels,
+its attention, two all-reduces a layer, and a rest (other GEMMs, output head, norms, sampling, gaps between launches).
+Bottom-up from measured kernels this gives 10.3-11.3 ms for one stream at 2k context; 82-92 tok/s were measured end to
+end. The scenario's `launch_gap_us` closes what is left between the two.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NO_PEER_TO_PEER_US = 54.0
 """Extra latency of an all-reduce through host memory: an untuned host gives about 40 tok/s instead of 65 and more."""
 
 FUSION_FACTOR = 0.80
-"""What is left of an all-reduce fused with residual add and RMSNorm (assumed: one launch and one pass over memory less)."""
+"""What is left of an all-reduce fused with residual add and RMSNorm (assumed: one launch, one pass over memory less)."""
 
 ATTENTION_FACTOR = {"triton": 1.0, "flashinfer": 0.95, "torch_native": 6.0}
 VERIFY_IN_PREFILL_KERNEL = 1.4
@@ -65,8 +66,8 @@ def all_reduce_us(elements: float, how: AllReduce) -> float:
 def peer_memory_us(size_bytes: float, how: AllReduce) -> float:
     """A one-shot kernel over peer-to-peer memory on PCIe: small messages fast, large ones slow.
 
-    Measured points of such kernels on 8 GPUs: 14 KB 11.8 us, 172 KB 59 us, 458 KB 147 us (one-stage, fused with an add);
-    96 KB 15 us for the tuned PCIe IPC kernel. A cross-NUMA penalty is added to the first, halves of both to the second.
+    Measured points on 8 GPUs: 14 KB 11.8 us, 172 KB 59 us, 458 KB 147 us for a one-stage kernel with an add, to which a
+    cross-NUMA penalty of some 2 us is added here; 12 KB 5.3 us and 96 KB 15.3 us for SGLang's tuned PCIe IPC kernel.
     """
     kib = size_bytes / 1024
     if how.algorithm == "pcie-ipc":
@@ -105,8 +106,8 @@ def target_step(model: Model, costs: Costs, setup: Setup, batch: int, context: f
 
     `graph_us` grows with the largest captured batch. That it does is measured (512 -> 128 gave 82 -> 89.5 tok/s in one
     stream); the mechanism is an **assumption** here: every replay refreshes static input, page-table and output buffers
-    sized for the largest captured batch, and the allocator's remaining room shrinks with them. The campaign that measured
-    it put it down to freed memory.
+    sized for the largest captured batch, and the allocator's remaining room shrinks with them. The campaign that
+    measured it put it down to freed memory.
     """
     size, in_graph = padded_batch(setup, batch)
     tokens = size * per_request

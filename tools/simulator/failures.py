@@ -1,4 +1,4 @@
-"""Why a launch dies: each check looks at flags, hardware, versions, environment and memory, and gives the failure or None."""
+"""Why a launch dies: each check looks at flags, hardware, versions, environment and memory for one reason."""
 
 from __future__ import annotations
 
@@ -119,7 +119,10 @@ def attention_backend(launch: Launch) -> Failure | None:
     major, minor = launch.around.scenario.hardware.capability
     backend, frames = attention_of(launch.fields), init_frames("attention")
     if backend == "fa3" and (major, minor) > (9, 0):
-        error = "AssertionError: FlashAttention v3 Backend requires SM>=80 and SM<=90. Please use `--attention-backend flashinfer`."
+        error = (
+            "AssertionError: FlashAttention v3 Backend requires SM>=80 and SM<=90. Please use `--attention-backend "
+            "flashinfer`."
+        )
         return Failure("fa3", "memory-pool", error, frames)
     if backend in ("fa4", "flashmla", "cutlass_mla", "nsa", "trtllm_mha") and major == 12:
         error = f"ValueError: The '{backend}' attention backend does not support compute capability {major}.{minor}."

@@ -1,7 +1,7 @@
 """SGLang's command line, as far as the simulated server takes it: names, kinds and which release knows which.
 
-Parsing is argparse's own, as SGLang's is: unknown flags and ambiguous prefixes end with usage on stderr and exit status 2,
-unique prefixes are accepted.
+Parsing is argparse's own, as SGLang's is: unknown flags and ambiguous prefixes end with usage on stderr and exit status
+2, unique prefixes are accepted.
 """
 
 from __future__ import annotations

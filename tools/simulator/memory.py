@@ -24,7 +24,7 @@ class Shortage:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Free memory after each phase, never negative; with `shortage` the later figures are those of the last that fitted."""
+    """Free memory after each phase, never negative; with `shortage` the later figures repeat the last that fitted."""
 
     at_start_gb: float
     after_weights_gb: float
@@ -39,7 +39,7 @@ class MemoryPlan:
 
 
 def default_fraction(hardware: Hardware, setup_chunk: int, tp_size: int, graph_max_bs: int) -> float:
-    """SGLang's own choice of --mem-fraction-static: room for activations, chunked prefill and graphs, 10 GB at least."""
+    """SGLang's own --mem-fraction-static: leaves room for activations, chunked prefill and graphs, 10 GB at least."""
     reserved_mib = max(10 * 1024.0, 512 + 1.5 * setup_chunk + 1024 * tp_size / 8 + 8 * graph_max_bs)
     return round(1.0 - reserved_mib / 1024 / hardware.memory_gb, 3)
 

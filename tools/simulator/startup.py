@@ -97,7 +97,8 @@ def distributed(script: Timeline, plan: Plan) -> None:
     peers = script.ranks - 1
     for rank in range(script.ranks) if peers else ():
         script.raw(
-            f"[Gloo] Rank {rank} is connected to {peers} peer ranks. Expected number of connected peer ranks is : {peers}\n"
+            f"[Gloo] Rank {rank} is connected to {peers} peer ranks. "
+            f"Expected number of connected peer ranks is : {peers}\n"
         )
     script.wait(0.6)
     script.rank(0, f"sglang is using nccl=={plan.around.versions['nccl']}")
@@ -305,7 +306,8 @@ def warmup_done(script: Timeline, plan: Plan) -> None:
     if not plan.fields["skip_server_warmup"]:
         script.rank(
             0,
-            "Prefill batch, #new-seq: 1, #new-token: 7, #cached-token: 0, token usage: 0.00, #running-req: 0, #queue-req: 0, "
+            "Prefill batch, #new-seq: 1, #new-token: 7, #cached-token: 0, token usage: 0.00, #running-req: 0, "
+            + "#queue-req: 0, "
             + plan.words.prefill_extra.format(pending=0)
             + plan.words.prefill_tail
             + "input throughput (token/s): 16.93",

@@ -30,7 +30,7 @@ SOURCE_FILES = {
 
 @dataclass(frozen=True)
 class SourceSeen:
-    """The constants of the checkout's files by name; `broken` is the first file that does not parse, with the reason."""
+    """The constants of the checkout's files by name; `broken` is the first file that does not parse, and why."""
 
     constants: dict[str, Any] = field(default_factory=dict)
     broken: tuple[str, SyntaxError] | None = None

@@ -3,11 +3,11 @@
 Source: AIConfigurator's silicon database for the RTX PRO 6000 Server (8 GPUs; NCCL 2.29.2, SGLang 0.5.14), kernels per
 layer and rank. Three corrections, each made so that a larger job never takes less time:
 
-- all-reduce: the dip between 262144 and 524288 elements is a change of protocol; the lower value is taken for both, as a
-  protocol choice that is right for the size reaches it;
+- all-reduce: the dip between 262144 and 524288 elements is a change of protocol; the lower value is taken for both, as
+  the right choice of protocol reaches it;
 - MoE of 2 and 4 tokens: the database's rows are L2-hot (their experts fit into 128 MB); the cold values, which a step
   with changing tokens sees, are taken (4 tokens: 65-80 us);
-- MLA: the running maximum over the batch, since a kernel's split heuristics make a batch of 4 look faster than one of 1.
+- MLA: the running maximum over the batch, since the split heuristics make a batch of 4 look faster than one of 1.
 """
 
 from __future__ import annotations

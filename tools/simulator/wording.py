@@ -76,8 +76,8 @@ NEW = Wording(
     attention_default="Attention backend not specified. Use {backend} backend by default.",
     init_begin="Init parallel begin.",
     init_end=("Init parallel ends. elapsed={elapsed:.2f} s", "Memory baseline taken. mem usage={used:.2f} GB"),
-    load_end="Load weight end. elapsed={elapsed:.2f} s, type={type}, quant=compressed-tensors, avail mem={avail:.2f} GB, "
-    "mem usage={used:.2f} GB.",
+    load_end="Load weight end. elapsed={elapsed:.2f} s, type={type}, quant=compressed-tensors, "
+    "avail mem={avail:.2f} GB, mem usage={used:.2f} GB.",
     kv_dtype=None,
     kv_pool="KV Cache is allocated. dtype: torch.{dtype}, #tokens: {tokens}, KV size: {size:.2f} GB",
     capture_begin="Capture target {what} CUDA graph begin. backend=full, num_tokens_per_req={per_request}, "
@@ -98,7 +98,8 @@ NEW = Wording(
     hints=(
         "1. set --mem-fraction-static to a smaller value (e.g., 0.8 or 0.7)",
         "2. set --cuda-graph-max-bs-decode to a smaller value (e.g., 16)",
-        "3. disable decode CUDA graph by --cuda-graph-backend-decode=disabled. (Not recommended. Huge performance loss)",
+        "3. disable decode CUDA graph by --cuda-graph-backend-decode=disabled. "
+        "(Not recommended. Huge performance loss)",
     ),
 )
 

@@ -17,7 +17,7 @@ WORDS = (
 CHARACTERS_PER_TOKEN = 4.0
 REFERENCE_NUMERICS = ("triton", "bfloat16", None, "auto", "auto")
 DIVERGING = 0.2
-"""Share of prompts whose greedy answer differs somewhere after a change of kernels (assumed; precision: three times)."""
+"""Share of prompts whose greedy answer changes with the kernels (assumed; three times that for less precision)."""
 
 
 def count_tokens(text: str) -> int:

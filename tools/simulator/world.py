@@ -170,7 +170,7 @@ def _git(folder: Path, *words: str) -> None:
 
 
 def _pending_launch(last: LastSession, folder: Path) -> None:
-    """The log of the launch the last session started and did not wait for: made by launching with what it left behind."""
+    """The log of the launch the last session did not wait for: made by launching with what it left behind."""
     log = folder / PENDING_LOG
     log.parent.mkdir(parents=True, exist_ok=True)
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("NCCL_", "SGLANG_", "OPTAGENT_"))}
