@@ -102,16 +102,16 @@ def _words(change: Change) -> set[str]:
 
 
 _COMMON_WORDS = frozenset(
-    {"enable", "disable", "backend", "file", "patch", "environment", "without", "size", "python", "import", "environ", "setdefault", "sitecustomize", "diff", "changes"}
-)  # fmt: skip
+    {"enable", "disable", "backend", "file", "patch", "environment", "without", "size", "python", "import", "environ"}
+    | {"setdefault", "sitecustomize", "diff", "changes"}
+)
 
 
 def cause_text(reading: LogReading) -> str:
-    """A cause in one line: what, on which rank, in which phase."""
+    """A cause in one line: kind, phase and rank, and the line that says it."""
     if reading.cause is None:
         return f"{reading.status} during {reading.phase}, and the log names no cause"
-    rank = f" on rank {reading.cause.rank}" if reading.cause.rank is not None else ""
-    return f"{reading.cause.summary}{rank} ({reading.cause.kind}, during {reading.phase})"
+    return reading.cause.summary
 
 
 def log_evidence(log: str, reading: LogReading) -> tuple[str, ...]:

@@ -72,7 +72,7 @@ def decide(situation: Situation) -> Decision:
             Step(StepKind.RESUME, title), "resume", f"{situation.under_way.id} was interrupted; its finished runs count"
         )
     work = bool(runnable) or not situation.confirmed
-    if work and not situation.check.measured:
+    if (work and not situation.check.measured) or (runnable and _noise_unknown(situation)):
         return go(_measure_baseline(situation), "baseline-unverified", _why_measure(situation))
     if work and (question := _noise_question(situation)):
         return _ask_about_the_world(situation, question)
@@ -96,19 +96,23 @@ def _stop(situation: Situation, standings: Sequence[Standing], questions: tuple[
     waiting = [q for q in situation.questions if q.answer is None]
     if waiting or questions:
         asked = [*waiting, *questions]
-        because = f"everything that does not wait for an answer is done; {len(asked)} question{'s' if len(asked) > 1 else ''} open"
+        because = f"everything that does not wait for an answer is done; {_count(len(asked), 'question')} open"
         return Decision(Verb.ASK, asked[0].reason, because, None, questions, tuple(standings))
     left = [s for s in standings if s.kind is Kind.BLOCKED and not s.final]
     if left and not _ended_by_owner(situation):
         question = Question(
             "", "nothing-runnable",
-            f"{len(left)} item{'s are' if len(left) > 1 else ' is'} left, and none of them can run. How should it go on?",
+            f"Left and not able to run: {_count(len(left), 'item')}. How should it go on?",
             "what they wait for is not something that a probe or a measurement brings about",
             (Option("finish", "the campaign ends here"), Option("edited", "the plan has been changed; look at it again")),
             None, tuple(f"{s.item.id}: {s.because}" for s in left[:12]),
         )  # fmt: skip
         return Decision(Verb.ASK, question.reason, question.facts[0], None, (question,), tuple(standings))
     return Decision(Verb.FINISH, "plan-finished", "every item of the plan is settled", None, (), tuple(standings))
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _ended_by_owner(situation: Situation) -> bool:
@@ -131,12 +135,18 @@ def _measure_baseline(situation: Situation) -> Step:
     return Step(StepKind.BASELINE, "baseline " + (situation.baseline.label or "as recorded"))
 
 
+def _noise_unknown(situation: Situation) -> bool:
+    return situation.noise is None or situation.noise.df < situation.noise_df_wanted
+
+
 def _why_measure(situation: Situation) -> str:
     if situation.check.misses:
         return f"the baseline gave {situation.check.off:+.1%} against its record; once more before that is believed"
     if situation.baseline.measurement is None:
         return "the baseline has never been measured"
-    return "a claim is not a measurement: the baseline is launched and measured before anything is held against it"
+    if not situation.check.measured:
+        return "a claim is not a measurement: the baseline is launched and measured before anything is held against it"
+    return "how much launches vary in this environment is not known well enough to judge a change"
 
 
 def _why_item(chosen: Standing, standings: Sequence[Standing]) -> str:

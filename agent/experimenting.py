@@ -59,11 +59,10 @@ def begin(session: Session, step: Step) -> Experiment:
 
 
 def _launches_wanted(session: Session) -> int:
+    """Enough launches that the noise of this environment is known, and at least those that check the baseline."""
     measuring, environment = session.config.measuring, session.baseline().configuration.environment
     known = sum(n.df for n in session.ledger.noise_in(environment))
-    return (
-        measuring.sentinel_launches if known >= measuring.calibration_launches - 1 else measuring.calibration_launches
-    )
+    return max(measuring.sentinel_launches, measuring.calibration_launches - known)
 
 
 def _abandon(session: Session, experiment: Experiment) -> None:
@@ -159,12 +158,18 @@ def launch(session: Session, experiment: Experiment, cell: Cell) -> Launched:
     session.narrator.now(f"launching {cell.arm} ({_progress(experiment, cell)})")
     launched = session.toolbox.launch(Launch(
         key=f"{session.ledger.sitting}:{cell.name}:launch:{len(experiment.failures)}", launch=cell.name,
-        configuration=configuration, log=f".optagent/logs/{cell.name}.log",
+        configuration=configuration, log=log_of(experiment, cell),
     ))  # fmt: skip
     if launched.outcome == "ready" and launched.pid is not None and launched.start_time is not None:
         body = {"launch": cell.name, "pid": launched.pid, "start_time": launched.start_time}
         session.note("launched", body, f"{launched.pid}:{launched.start_time}")
     return launched
+
+
+def log_of(experiment: Experiment, cell: Cell) -> str:
+    """Where the cell's launch writes: a file of its own for each try, so that evidence keeps pointing at its lines."""
+    tries = len(experiment.failures)
+    return f".optagent/logs/{cell.name}{f'-try{tries + 1}' if tries else ''}.log"
 
 
 def arrange(session: Session, configuration: Configuration, key: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-
 from optagent.agent.change import describe
 from optagent.agent.errors import OptagentError
 from optagent.agent.handoff.model import Handoff
@@ -157,6 +156,10 @@ def _row(e: Experiment) -> Attempt:
         e.base.environment,
         True,
     )
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
 
 
 def _lessons(ledger: Ledger) -> list[Lesson]:

@@ -30,8 +30,9 @@ def to_body(value: Any) -> Any:
 
 def from_body(cls: type[T], body: Mapping[str, Any]) -> T:
     """The dataclass that `to_body` wrote. Unknown keys are ignored, so that an older reader copes with a newer writer."""
-    hints = _hints(cls)
-    known = {f.name for f in fields(cls)}  # type: ignore[arg-type]
+    of: Any = cls
+    hints = _hints(of)
+    known = {f.name for f in fields(of)}
     return cls(**{k: _value(hints[k], v) for k, v in body.items() if k in known})
 
 

@@ -14,7 +14,7 @@ from optagent.agent.change import Change, change_from
 from optagent.agent.jsonable import from_body
 from optagent.agent.plan.model import Status
 from optagent.agent.records import Attempt, Baseline, DeadEnd, Lesson, Measurement, Question
-from optagent.agent.verdict import Noise, noise_of
+from optagent.agent.verdict import Noise, Verdict, noise_of
 from optagent.tools.calls.configuration import Configuration, configuration_from
 
 BASELINE, ITEM, CONFIRM = "baseline", "item", "confirm"
@@ -274,6 +274,8 @@ def _verdict(ledger: Ledger, entry: Entry) -> None:
         values = list(done.values(arm).values())
         if configuration and len(values) >= 2:
             ledger.noise.setdefault(configuration.environment, []).append(noise_of(values))
+    if done.verdict == Verdict.KEEP and done.item is not None:
+        ledger.dead_ends = {k: d for k, d in ledger.dead_ends.items() if d.item != done.item and k != done.item}
     effect = f" {done.effect:+.1%}" if done.effect is not None and done.kind != BASELINE else ""
     _remember(ledger, f"{done.id} {done.title}: {done.verdict}{effect}")
 

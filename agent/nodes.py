@@ -125,17 +125,16 @@ def situation_of(round_: Round) -> Situation:
     baseline = known_good_state(session, round_.orientation)
     first = ledger.first_baseline or (round_.orientation.handoff.first_baseline if round_.orientation.handoff else None)
     tolerance = config.measuring.baseline_tolerance
-    handoff = round_.orientation.handoff
-    dead_ends = {d.id: d for d in handoff.dead_ends} if handoff and session.look_only else {}
     return Situation(
         plan=round_.plan, baseline=baseline, first_baseline=first, principles=config.principles,
         status=dict(ledger.item_status), written=dict(ledger.plan_written), results=dict(ledger.item_result),
-        dead_ends=tuple({**dead_ends, **ledger.dead_ends}.values()), questions=tuple(ledger.questions.values()),
+        dead_ends=tuple(ledger.dead_ends.values()), questions=tuple(ledger.questions.values()),
         approvals=frozenset(config.approvals) | answered_with(ledger, "approve"), exceptions=answered_with(ledger, "allow"),
         declined=answered_with(ledger, "decline") | answered_with(ledger, "drop"), repeated=repeated_failures(ledger),
         facts=round_.facts, findings=round_.reconciled.findings, limits=_limits(session),
-        check=baseline_check(ledger, baseline, config.objective.direction, tolerance),
-        noise=noise_for(ledger, baseline.configuration.environment), min_effect=config.objective.min_effect,
+        check=baseline_check(ledger, baseline, tolerance),
+        noise=noise_for(ledger, baseline.configuration.environment), noise_df_wanted=config.measuring.calibration_launches - 1,
+        min_effect=config.objective.min_effect,
         max_pairs=config.measuring.max_pairs, tolerance=tolerance, under_way=ledger.current(),
         confirmed=is_confirmed(ledger, baseline, first),
     )  # fmt: skip
@@ -156,6 +155,8 @@ def decide_node(state: State, round_: Round) -> State:
     for question in decision.questions:
         _ask(session, question)
     for dead_end, because in decision.reopened:
+        if dead_end in session.ledger.reopened:
+            continue
         session.note("reopened", {"dead_end": dead_end, "because": because})
     session.note("decision", {"verb": decision.verb, "reason": decision.reason, "because": decision.because})
     if decision.verb is Verb.CONTINUE and decision.step is not None:
@@ -220,7 +221,7 @@ def launch_node(state: State, round_: Round) -> State:
         return {"following": "measure", "pid": 0, "url": ""}
     launched = work.launch(session, experiment, cell)
     if launched.outcome != "ready" or launched.pid is None or launched.start_time is None:
-        return _failed(session, experiment, work.failure_of(cell, launched, f".optagent/logs/{cell.name}.log"))
+        return _failed(session, experiment, work.failure_of(cell, launched, work.log_of(experiment, cell)))
     return {"following": "gate", "pid": launched.pid, "start_time": launched.start_time, "url": launched.url or ""}
 
 

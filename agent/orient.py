@@ -6,10 +6,9 @@ import re
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from optagent.agent.handoff.read import read_handoff
-
 from optagent.agent.errors import BadInput
 from optagent.agent.handoff.model import Handoff
+from optagent.agent.handoff.read import read_handoff
 from optagent.agent.jsonable import to_body
 from optagent.agent.plan.model import Plan
 from optagent.agent.plan.read import read_plan

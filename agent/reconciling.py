@@ -40,10 +40,10 @@ def probe(session: Session, known_good: Configuration | None = None) -> World:
 
 
 def reconcile(session: Session, orientation: Orientation) -> Reconciled:
-    """Bring the world and the records together. With `look_only` everything is looked at and nothing is changed."""
-    new = False if session.look_only else take_over(session, orientation)
+    """Bring the world and the records together."""
+    new = take_over(session, orientation)
     world = probe(session, known_good_state(session, orientation).configuration)
-    if session.ledger.baseline is None and not session.look_only:
+    if session.ledger.baseline is None:
         dirty = world.checkout is not None and bool(world.checkout.dirty)
         if not dirty:
             adopt_configured_baseline(session, world.checkout.revision if world.checkout else "")
@@ -54,13 +54,12 @@ def reconcile(session: Session, orientation: Orientation) -> Reconciled:
     if new:
         _tell_checks(session, checks)
     handoff = orientation.handoff
-    if handoff is not None and (session.look_only or handoff.id in session.ledger.taken_over):
+    if handoff is not None and handoff.id in session.ledger.taken_over:
         for pending in handoff.in_flight:
             _settle_pending(session, orientation.plan, pending, facts)
     findings = find(world, known_good, session.ledger)
-    if not session.look_only:
-        findings, world = _restore(session, findings, known_good, world)
-        bring_up_to_date(session, orientation.plan)
+    findings, world = _restore(session, findings, known_good, world)
+    bring_up_to_date(session, orientation.plan)
     return Reconciled(world, findings, tuple(checks), facts)
 
 
@@ -103,8 +102,6 @@ def _settle_pending(session: Session, plan: Plan, pending: InFlight, facts: dict
         session.toolbox.read_log(ReadLog(path=pending.log, alive=False)) if pending.log else LogReading(exists=False)
     )
     _tell_pending(session, pending, reading)
-    if session.look_only:
-        return
     verdict = blame(pending.parts, reading.cause) if pending.parts else None
     if verdict is not None and verdict.part is not None:
         _record_dead_end(session, plan, pending, verdict.part, reading, facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from optagent.agent.config import CampaignConfig
@@ -69,15 +69,13 @@ class LedgerJournal:
 
 @dataclass
 class Session:
-    """What the nodes of the state machine work with. `look_only` forbids every effect."""
+    """What the nodes of the state machine work with."""
 
     config: CampaignConfig
     toolbox: Toolbox
     journal: LedgerJournal
     narrator: Narrator
-    look_only: bool = False
     step_limit: int | None = None
-    _noted: int = field(default=0, repr=False)
 
     @property
     def ledger(self) -> Ledger:

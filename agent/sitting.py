@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optagent.agent.decide import Decision, Verb, decide
 from optagent.agent.nodes import Round, situation_of
-from optagent.agent.orient import orient
+from optagent.agent.orient import load_plan, orient
 from optagent.agent.reconciling import reconcile, stop_server
 from optagent.agent.records import Question
 from optagent.agent.session import Session, next_id
@@ -63,8 +63,8 @@ def _leave_nothing_running(session: Session) -> None:
 
 
 def look(session: Session) -> Decision:
-    """What the next sitting would do first. Nothing is changed, launched or written."""
-    session.look_only = True
+    """What the next sitting would do first, decided by the same code. The session must be one that cannot act."""
     orientation = orient(session)
     round_ = Round(session, orientation, reconcile(session, orientation))
+    round_.orientation = replace(orientation, plan=load_plan(session))
     return decide(situation_of(round_))

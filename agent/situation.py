@@ -35,7 +35,7 @@ class BaselineCheck:
 
 @dataclass(frozen=True)
 class Situation:
-    """The world as `decide` sees it."""
+    """The world as `decide` sees it. `noise_df_wanted` is how well the noise has to be known before items are tried."""
 
     plan: Plan
     baseline: Baseline
@@ -51,10 +51,11 @@ class Situation:
     declined: frozenset[str] = frozenset()
     repeated: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
-    findings: Findings = Findings()
+    findings: Findings = field(default_factory=Findings)
     limits: Limits = Limits()
     check: BaselineCheck = BaselineCheck()
     noise: Noise | None = None
+    noise_df_wanted: int = 1
     min_effect: float = 0.02
     max_pairs: int = 12
     tolerance: float = 0.03
@@ -99,31 +100,19 @@ def repeated_failures(ledger: Ledger) -> dict[str, str]:
     return found
 
 
-def baseline_check(ledger: Ledger, baseline: Baseline, direction: str, tolerance: float) -> BaselineCheck:
+def baseline_check(ledger: Ledger, baseline: Baseline, tolerance: float) -> BaselineCheck:
     """What this sitting's measurements of the baseline say about its record."""
-    mine = [
-        e
-        for e in ledger.experiments.values()
-        if e.sitting == ledger.sitting and e.kind == BASELINE and e.verdict
-        and e.base.fingerprint() == baseline.configuration.fingerprint()
-    ]  # fmt: skip
-    kept_here = any(
-        e.sitting == ledger.sitting and e.verdict == Verdict.KEEP and e.candidate and e.candidate.fingerprint() == baseline.configuration.fingerprint()
-        for e in ledger.experiments.values()
-    )  # fmt: skip
-    failed = [
-        e.failures[-1].summary
-        for e in ledger.experiments.values()
-        if e.sitting == ledger.sitting and e.verdict and e.failures and e.failures[-1].arm == "baseline"
-    ]
-    misses, off = 0, 0.0
-    for e in mine:
-        if e.effect is not None:
-            off = e.effect
-            misses = misses + 1 if abs(e.effect) > tolerance else 0
-    measured = kept_here or any(
-        (e.effect is not None and abs(e.effect) <= tolerance) or e.verdict == Verdict.KEEP for e in mine
-    )
+    mark = baseline.configuration.fingerprint()
+    settled = [e for e in ledger.experiments.values() if e.sitting == ledger.sitting and e.verdict]
+    measured, off, misses = False, 0.0, 0
+    for e in settled:
+        if e.kind == BASELINE and e.base.fingerprint() == mark:
+            off = e.effect or 0.0
+            misses = 0 if e.verdict == Verdict.KEEP else misses + (e.effect is not None)
+            measured = measured or e.verdict == Verdict.KEEP
+        elif e.verdict == Verdict.KEEP and e.candidate is not None and e.candidate.fingerprint() == mark:
+            measured = True
+    failed = [e.failures[-1].summary for e in settled if e.failures and e.failures[-1].arm == "baseline"]
     return BaselineCheck(measured, off, misses, failed[-1] if failed else "")
 
 

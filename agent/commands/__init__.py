@@ -13,7 +13,8 @@ import typer
 
 app = typer.Typer(
     name="optagent",
-    help="Carries an SGLang optimisation campaign from handoff to handoff: measures before it believes, asks only what it cannot find out.",
+    help="Carries an SGLang optimisation campaign from handoff to handoff: measures before it believes, "
+    "asks only what it cannot find out.",
     no_args_is_help=True,
     add_completion=True,
     pretty_exceptions_enable=False,

@@ -29,7 +29,8 @@ def give_answer(root: Path, question_id: str, text: str, *, as_json: bool) -> in
     else:
         keys = ", ".join(o.key for o in question.options)
         print(
-            f"{question.id}: recorded in your words. The ranked planner acts only on its options ({keys}), so what it asked about stays aside."
+            f"{question.id}: recorded in your words. The ranked planner acts only on its options ({keys}),\n"
+            "so what it asked about stays aside until a person or a model has read it."
         )
     return 0
 

@@ -9,16 +9,18 @@ from typing import Any
 
 from optagent.agent.commands.narration import narrator_for
 from optagent.agent.commands.printable import clean
-from optagent.agent.commands.workspace import Silent, Workspace, find_workspace, live, looking, read_journal, writing
+from optagent.agent.commands.workspace import Silent, Workspace, find_workspace, live, looking, writing
 from optagent.agent.config import config_from
 from optagent.agent.decide import Decision, Verb
 from optagent.agent.errors import BadInput
 from optagent.agent.jsonable import to_body
+from optagent.agent.ledger import fold
 from optagent.agent.records import Question
-from optagent.agent.session import LedgerJournal, Session
+from optagent.agent.session import Session
 from optagent.agent.sitting import WAITING, WENT_ON, Ended, look, run_sitting
-from optagent.tools.journal_store import MemoryJournal
+from optagent.tools.journal_store import Journal, MemoryJournal
 from optagent.tools.recording import RecordingFile, header
+from optagent.tools.stub import Recording
 
 
 def go_on(
@@ -39,14 +41,17 @@ def go_on(
 
 def _sit(space: Workspace, steps: int | None, as_json: bool, record: Path | None) -> int:
     recorder = _Recorder(record) if record else None
-    with narrator_for(sys.stdout, quiet=as_json) as narrator:
-        with writing(space, "continue", narrator, recorder.sink if recorder else None) as session:
-            session.step_limit = steps
-            if recorder is not None:
-                recorder.begin(session, steps)
-            ended = run_sitting(session, space.checkpoints)
-            if recorder is not None:
-                recorder.end(ended)
+    sink = recorder.sink if recorder else None
+    with (
+        narrator_for(sys.stdout, quiet=as_json) as narrator,
+        writing(space, "continue", narrator, sink) as session,
+    ):
+        session.step_limit = steps
+        if recorder is not None:
+            recorder.begin(session, steps)
+        ended = run_sitting(session, space.checkpoints)
+        if recorder is not None:
+            recorder.end(ended)
     if as_json:
         print(json.dumps(_summary(ended), ensure_ascii=False))
     else:
@@ -85,7 +90,7 @@ def _dry_run(space: Workspace, stub: Path | None, as_json: bool) -> int:
     return WAITING if decision.verb is Verb.ASK else WENT_ON
 
 
-def _scripted(space: Workspace, stub: Path) -> Any:
+def _scripted(space: Workspace, stub: Path) -> Session:
     """A session that only looks, against scripted tool results; the script may bring its own journal and settings."""
     from optagent.tools.stub import ScriptedToolbox, load_recording
 
@@ -94,19 +99,24 @@ def _scripted(space: Workspace, stub: Path) -> Any:
     if script.config:
         merged = _merged(config.model_dump(mode="json", exclude_defaults=True), script.config)
         config = config_from(merged, str(stub), 1)
-    journal: LedgerJournal
-    if script.journal:
-        memory = MemoryJournal()
-        for entry in script.journal:
-            memory.append(entry["kind"], entry["body"], entry.get("key"), entry.get("at"))
-        try:
-            journal = LedgerJournal(memory)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise BadInput(str(stub), f"an entry of `journal` lacks what its kind needs: {error!r}", 1) from None
-    else:
-        journal = read_journal(space)
-    space = Workspace(space.root, config)
-    return looking(space, ScriptedToolbox(script, live(space, Silent())), journal)
+    return looking(
+        Workspace(space.root, config), ScriptedToolbox(script, live(space, Silent())), _scripted_journal(script)
+    )
+
+
+def _scripted_journal(script: Recording) -> Journal | None:
+    """The journal that the script brings along; None when it brings none, and the campaign's own counts."""
+    if not script.journal:
+        return None
+    memory = MemoryJournal()
+    for entry in script.journal:
+        memory.append(entry["kind"], entry["body"], entry.get("key"), entry.get("at"))
+    try:
+        fold(memory.entries())
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        where = f"an entry of `journal` lacks what its kind needs: {error!r}"
+        raise BadInput(script.name, where, 1) from None
+    return memory
 
 
 def _merged(base: dict[str, Any], over: Any) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from optagent.agent.commands.narration import narrator_for
 from optagent.agent.commands.printable import clean
 from optagent.agent.commands.workspace import Workspace, find_workspace, looking, writing
 from optagent.agent.errors import BadInput
-from optagent.agent.orient import latest_handoff, load_handoff, orient
+from optagent.agent.orient import latest_handoff, load_handoff, orient, take_over
 from optagent.agent.reconcile import Outcome
-from optagent.agent.reconciling import check_handoff, known_good_state, probe
+from optagent.agent.reconciling import check_handoff, known_good_state, probe, reconcile
 from optagent.tools.calls.files import ReadText
 
 
@@ -29,18 +29,17 @@ def handle_handoff(root: Path, *, write: bool, check: bool, as_json: bool) -> in
 def _write(space: Workspace, as_json: bool) -> int:
     from optagent.agent.hand_off import write_handoff
     from optagent.agent.nodes import Round, situation_of
-    from optagent.agent.orient import take_over
-    from optagent.agent.reconciling import reconcile
     from optagent.agent.standing import standing
 
+    ahead = looking(space)
+    orientation = orient(ahead)
+    situation = situation_of(Round(ahead, orientation, reconcile(ahead, orientation)))
+    standings = [standing(item, situation.bench()) for item in situation.candidates()]
+    ahead.journal.close()
     with narrator_for(sys.stdout, quiet=as_json) as narrator, writing(space, "handoff --write", narrator) as session:
-        orientation = orient(session)
         take_over(session, orientation)
-        session.look_only = True
-        round_ = Round(session, orientation, reconcile(session, orientation))
-        situation = situation_of(round_)
-        standings = [standing(item, situation.bench()) for item in situation.candidates()]
-        path = write_handoff(session, probe(session), standings, "written by hand, in the middle of the campaign")
+        world = probe(session, known_good_state(session, orientation).configuration)
+        path = write_handoff(session, world, standings, "written by hand, in the middle of the campaign")
     print(json.dumps({"handoff": path}) if as_json else f"handoff written: {path}")
     return 0
 

@@ -38,6 +38,7 @@ def make_campaign(directory: Path, name: str | None) -> int:
     except OSError as error:
         raise BadInput(str(directory), f"cannot be written: {error.strerror}") from None
     print(
-        f"{directory}: a campaign named {called}\nNext: edit {directory / 'optagent.toml'} and {directory / 'plans/plan.md'}, then optagent -C {directory} continue --dry-run"
+        f"{directory}: a campaign named {called}\nNext: edit {directory / 'optagent.toml'} and {directory / 'plans/plan.md'}, "
+        f"then optagent -C {directory} continue --dry-run"
     )
     return 0

@@ -34,7 +34,8 @@ def replay_recording(path: Path, *, as_json: bool) -> int:
         )
     else:
         print(
-            f"{path}: identical: {len(recording.calls)} tool calls, {ended.steps} steps, ended with {ended.verb.value} ({ended.reason})"
+            f"{path}: identical: {len(recording.calls)} tool calls, {ended.steps} steps, "
+            f"ended with {ended.verb.value} ({ended.reason})"
         )
     return 0
 

@@ -161,7 +161,8 @@ def screen(view: dict[str, Any]) -> list[str]:
     hours = f", {b['hours_allowed']} h a sitting" if b["hours_allowed"] else ""
     lines += [
         "",
-        f"budget     {b['steps']}{allowed} steps in sitting {b['sitting'] or '-'}{hours}; {view['experiments']} experiments in all",
+        f"budget     {b['steps']}{allowed} steps in sitting {b['sitting'] or '-'}{hours}; "
+        f"{view['experiments']} experiments in all",
     ]
     lines += ["last steps" if view["last_steps"] else "nothing has been done yet: optagent continue"]
     lines += [f"  {line}" for line in view["last_steps"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ from typing import Any
 from optagent.agent.config import CampaignConfig, load_config
 from optagent.agent.errors import BadInput, CampaignBusy
 from optagent.agent.session import LedgerJournal, Narrator, Session
-from optagent.tools.errors import ToolFailure
+from optagent.tools.dry import DryToolbox
 from optagent.tools.journal_store import Journal, JournalStore
 from optagent.tools.live import LiveToolbox
 from optagent.tools.lock import Held, hold
+from optagent.tools.overlay_journal import OverlayJournal
 from optagent.tools.recording import RecordingToolbox
+from optagent.tools.toolbox import Toolbox
 
 STATE = ".optagent"
 
@@ -69,18 +72,13 @@ def writing(
 def check_readable(space: Workspace) -> None:
     """Read what a sitting starts from, before anything is created: a malformed document changes nothing on disk."""
     from optagent.agent.orient import orient
-    from optagent.agent.session import LedgerJournal as Folded
-    from optagent.tools.journal_store import MemoryJournal
 
-    silent = Silent()
-    orient(Session(space.config, live(space, silent), Folded(MemoryJournal()), silent, look_only=True))
-    if space.journal_path.exists():
-        JournalStore.open(space.journal_path, create=False, read_only=True).close()
+    session = looking(space)
+    orient(session)
+    session.journal.close()
 
 
 def ensure_writable(space: Workspace) -> None:
-    import os
-
     for folder in (space.root, space.root / STATE):
         if folder.exists() and not os.access(folder, os.W_OK):
             raise BadInput(str(folder), "this folder is not writable; a campaign keeps its journal and logs in it")
@@ -93,7 +91,7 @@ def live(space: Workspace, narrator: Narrator) -> LiveToolbox:
 def open_session(
     space: Workspace,
     store: Journal,
-    toolbox: Any,
+    toolbox: Toolbox,
     narrator: Narrator,
     sink: Callable[[dict[str, Any]], None] | None = None,
 ) -> Session:
@@ -102,10 +100,13 @@ def open_session(
     return Session(space.config, RecordingToolbox(toolbox, journal, sink), journal, narrator)
 
 
-def looking(space: Workspace, toolbox: Any | None = None, journal: LedgerJournal | None = None) -> Session:
-    """A session that only looks."""
+def looking(space: Workspace, toolbox: Toolbox | None = None, journal: Journal | None = None) -> Session:
+    """A session that looks at the world and writes nothing: effects are pretended, entries stay in memory."""
     silent = Silent()
-    return Session(space.config, toolbox or live(space, silent), journal or read_journal(space), silent, look_only=True)
+    below = journal or JournalStore.open(space.journal_path, create=False, read_only=True)
+    dry = DryToolbox(toolbox or live(space, silent))
+    overlay = LedgerJournal(OverlayJournal(below))
+    return Session(space.config, RecordingToolbox(dry, overlay), overlay, silent)
 
 
 class Silent:
@@ -116,17 +117,3 @@ class Silent:
 
     def now(self, text: str) -> None:
         pass
-
-
-__all__ = [
-    "STATE",
-    "Silent",
-    "ToolFailure",
-    "Workspace",
-    "find_workspace",
-    "live",
-    "looking",
-    "open_session",
-    "read_journal",
-    "writing",
-]

@@ -145,10 +145,9 @@ def _several(unit: Unit) -> Iterator[tuple[str, str]]:
     """The (title, cause) pairs of a statement; one that lists three or more short names is as many dead ends."""
     sentence = unit.text.rstrip(".")
     parts = [p for p in re.split(r";\s+(?![^()]*\))", sentence) if p]
-    if len(parts) < 2:
+    if len(parts) < 3:
         parts = _LIST.split(sentence)
-    listed = len(parts) >= 3 or (len(parts) == 2 and ";" in sentence)
-    if not unit.head and listed and all(len(part) <= 120 for part in parts):
+    if not unit.head and len(parts) >= 3 and all(len(part) <= 120 for part in parts):
         for part in parts:
             title, _, cause = part.partition(" (")
             yield title.strip(), cause.rstrip(")").strip()

@@ -14,6 +14,7 @@ LONGEST = 600
 
 _BULLET = re.compile(r"(\s*)(?:[-*+•]|\d{1,3}[.)])\s+(?:\[([ xX/~-])\]\s+)?(.*)\Z")
 _LABEL = re.compile(r"\s*(?:[-*+]\s+)?\*\*([^*:]{2,80}?):?\*\*:?\s*(.*)\Z", re.DOTALL)
+_FOOTER = re.compile(r"\W*(?:last (?:refreshed|updated)|created|generated)\W*:", re.IGNORECASE)
 _DELIMITER = re.compile(r"\s*\|?[\s:|-]*-[\s:|-]*\|?\s*\Z")
 _ONE_STATEMENT = frozenset({About.NEXT, About.DEAD_ENDS, About.LEARNED, About.QUESTIONS, About.IN_FLIGHT})
 
@@ -44,6 +45,8 @@ def units(document: Document) -> Iterator[Unit]:
         role = about(heading.text) if index or heading.level > 1 else None
         above = document.above(index)
         inherited = next((r for h in above if (r := roles[document.headings.index(h)])), None) if above else None
+        if inherited in _ONE_STATEMENT and role not in _ONE_STATEMENT:
+            role = None
         roles.append(role or inherited)
         if heading.line < end:
             continue
@@ -86,6 +89,9 @@ def _plain_units(document: Document, start: int, end: int, role: About | None) -
             number = stop
         else:
             stop = _statement_end(document, number, end)
+            if _FOOTER.match(line):
+                number = stop
+                continue
             if role is About.DEAD_ENDS and stop < end and line.rstrip(" *").endswith(":") and not _BULLET.match(line):
                 stop = _list_end(document, stop, end)
             yield _statement(document, number, stop, role)

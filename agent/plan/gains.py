@@ -16,6 +16,7 @@ _TIMES = re.compile(
 )
 _UP_TO = re.compile(r"\s*(?:up to|at most|<=?|≤)\s*", re.IGNORECASE)
 _PLAIN = re.compile(rf"\s*{_NUMBER}(?:{_TO}{_NUMBER})?\s*\Z")
+_OF_THE_WHOLE = re.compile(r".{0,20}\b(?:end[- ]to[- ]end|overall|TPS|throughput|tok/s)", re.IGNORECASE)
 
 LARGEST_FRACTION = 5.0
 """A bare number above this is taken for a percentage whose sign was forgotten, and refused."""
@@ -37,11 +38,12 @@ def read_gain(text: str) -> Gain:
 
 
 def find_gain(text: str) -> Gain | None:
-    """The first percentage or factor in `text`, or None; what is said of memory is no gain in speed."""
+    """The percentage or factor in `text` that is said of the whole, else the first one; what is said of memory is none."""
     if "memory" in text.lower():
         return None
     for pattern, scale in ((_PERCENT, _percent), (_TIMES, _times)):
-        if match := pattern.search(text):
+        found = list(pattern.finditer(text))
+        if match := next((m for m in found if _OF_THE_WHOLE.match(text, m.end())), next(iter(found), None)):
             low, high = _ends(match, scale)
             if _UP_TO.search(text[: match.start()][-12:]):
                 low = min(0.0, high)

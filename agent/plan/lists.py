@@ -139,6 +139,6 @@ def _split(text: str) -> tuple[str, str, tuple[Mark, ...]]:
         title, more = take_marks(f"{bold[1]}{bold[2]}{bold[1]}")
         return title, left.removeprefix("x").lstrip(" :—–-.~").strip(), more + marks
     text, marks = take_marks(text)
-    if cut := _FIRST_PHRASE.search(text, 3):
+    if cut := _FIRST_PHRASE.search(text, 1):
         return text[: cut.start()], text[cut.end() :].strip(), marks
     return text, "", marks

@@ -111,13 +111,13 @@ def _draft(document: Document, header: int, row: int, columns: dict[str, int]) -
     values = {n: v for n, t in named.items() if (v := read_value(n, t)) is not None}
     status, result, rank = cell("status"), cell("result"), cell("rank")
     if result and plain(result.text).strip("-—–"):
-        values["result"] = plain(result.text)
+        values["result"] = _unescaped(result.text)
     place, kind = _rank(rank.text if rank else "")
     if rank and (meant := read_value("status", rank.text)):
         values.setdefault("status", meant)
     known = {columns[n] for n in columns}
     return Draft(
-        title=plain(text),
+        title=_unescaped(text),
         line=row + 1,
         place=InCell(row, (status.start, status.end), (result.start, result.end) if result else None)
         if status
@@ -129,6 +129,10 @@ def _draft(document: Document, header: int, row: int, columns: dict[str, int]) -
         marks=marks,
         fields=Fields(values=values),
     )
+
+
+def _unescaped(text: str) -> str:
+    return plain(text).replace("\\|", "|").replace("\\\\", "\\")
 
 
 def _rank(text: str) -> tuple[tuple[int, ...] | None, Kind]:

@@ -124,7 +124,9 @@ class servers:
         baseline: tuple[str, ...] = BASELINE,
         **env: str,
     ) -> Server:
-        given = {key: value for key, value in os.environ.items() if not key.startswith(("NCCL_", "SGLANG_", "OPTAGENT_"))}
+        given = {
+            key: value for key, value in os.environ.items() if not key.startswith(("NCCL_", "SGLANG_", "OPTAGENT_"))
+        }
         given |= {
             "PYTHONPATH": str(folder / "environments" / environment),
             "OPTAGENT_SIMULATION": str(folder),
@@ -143,8 +145,10 @@ class servers:
 
 @pytest.fixture(scope="module")
 def served(known_good: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A ready baseline server for tests that only ask."""
-    with servers(tmp_path_factory.mktemp("served")) as begin:
-        server = begin(known_good, *GRAPHS, "--enable-metrics")
+    """A ready baseline server for tests that only ask, in a world of its own: it holds its GPUs' memory."""
+    folder = tmp_path_factory.mktemp("served")
+    own = Path(shutil.copytree(known_good, folder / "simulation"))
+    with servers(folder) as begin:
+        server = begin(own, *GRAPHS, "--enable-metrics")
         server.wait_ready()
         yield server

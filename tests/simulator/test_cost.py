@@ -140,9 +140,7 @@ def test_larger_graphs_take_no_less_time_and_memory(one: int, other: int) -> Non
 def test_memory_is_never_negative(
     fraction: float, graphs: int, tp: int, taken: float, all_to_all: bool, how: Speculation | None
 ) -> None:
-    setup = Setup(
-        mem_fraction_static=fraction, graph_max_bs=graphs, tp_size=tp, all_to_all=all_to_all, speculation=how
-    )
+    setup = Setup(mem_fraction_static=fraction, graph_max_bs=graphs, tp_size=tp, all_to_all=all_to_all, speculation=how)
     plan = plan_memory(SCENARIO.hardware, MODEL, COSTS, SCENARIO.faults, setup, taken)
     free = [plan.at_start_gb, plan.after_weights_gb, plan.after_draft_gb, plan.after_pool_gb, plan.after_capture_gb]
     assert min(free) >= 0

@@ -30,6 +30,10 @@ FP8_KV_US = 820.0
 """Extra per layer and step with an fp8 KV cache under INT4 weights: a slow path, 16 tok/s were reported."""
 
 
+ALL_TO_ALL_US = 70.0
+"""Extra of a MoE layer whose tokens are sent to their experts and back over PCIe (assumed: two small exchanges)."""
+
+
 @dataclass(frozen=True)
 class StepCost:
     """One step's parts, in microseconds."""
@@ -120,7 +124,7 @@ def target_step(model: Model, costs: Costs, setup: Setup, batch: int, context: f
     native = costs.native_kernel_factor if setup.native_kernels else 1.0
     compiled = native * (0.97 if setup.torch_compile else 1.0)
     return StepCost(
-        moe_us=model.moe_layers * interpolate(moe, tokens) * native,
+        moe_us=model.moe_layers * (interpolate(moe, tokens) * native + (ALL_TO_ALL_US if setup.all_to_all else 0.0)),
         attention_us=model.layers * attention,
         all_reduce_us=2 * model.layers * all_reduce_us(tokens * model.hidden_size, setup.all_reduce),
         gemm_us=costs.gemm_us * (1 + tokens / 400) * compiled,

@@ -100,7 +100,7 @@ class Injected:
 class Faults:
     fusion_needs_cuda: str = "13.0"
     tree_breaks_capture: bool = True
-    all_to_all_gb: float = 9.0
+    all_to_all_gb: float = 10.5
     injected: tuple[Injected, ...] = ()
 
 
