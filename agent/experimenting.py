@@ -276,7 +276,7 @@ def judge(session: Session, experiment: Experiment) -> Judgement:
     """The verdict so far, by the rule alone."""
     config = session.config
     return judgement(
-        experiment, baseline=session.baseline(), pool=session.ledger.baseline_values(),
+        experiment, baseline=session.baseline(), pool=session.ledger.values_of(experiment.base),
         noise=noise_for(session.ledger, experiment.base.environment), direction=config.objective.direction,
         min_effect=config.objective.min_effect, max_pairs=config.measuring.max_pairs,
         tolerance=config.measuring.baseline_tolerance, guards=config.measuring.guards,

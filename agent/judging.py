@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from optagent.agent.cells import hopeless
-from optagent.agent.ledger import BASELINE, Experiment
+from optagent.agent.ledger import BASELINE, ITEM, Experiment
 from optagent.agent.records import Baseline
 from optagent.agent.verdict import Judgement, Noise, Verdict, judge, noise_of, screen
 
@@ -23,7 +23,7 @@ def judgement(
     tolerance: float,
     guards: Mapping[str, float],
 ) -> Judgement:
-    """The verdict so far. `pool` are this sitting's results of the baseline; `noise` None means measure the noise first."""
+    """The verdict so far. `pool` are this sitting's results of the experiment's base; `noise` None means measure the noise first."""
     if reason := hopeless(experiment):
         return Judgement(Verdict.INVALID, reason)
     if experiment.kind == BASELINE:
@@ -31,7 +31,13 @@ def judgement(
     if noise is None:
         noise = noise_of(list(pool)) if len(pool) > 1 else Noise(2.0, 1)
     pairs, candidates = experiment.pairs(), experiment.values("candidate")
-    if not pairs and 1 in candidates and pool and (lost := screen(pool, candidates[1], noise, direction)):
+    if (
+        experiment.kind == ITEM
+        and not pairs
+        and 1 in candidates
+        and pool
+        and (lost := screen(pool, candidates[1], noise, direction))
+    ):
         return lost
     return judge(
         pairs,

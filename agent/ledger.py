@@ -159,11 +159,9 @@ class Ledger:
     def noise_in(self, environment: str) -> list[Noise]:
         return self.noise.get(environment, [])
 
-    def baseline_values(self) -> list[float]:
-        """Results of the present baseline configuration in this sitting, in whichever experiment they were measured."""
-        if self.baseline is None:
-            return []
-        mark = self.baseline.configuration.fingerprint()
+    def values_of(self, configuration: Configuration) -> list[float]:
+        """Results of this configuration in this sitting, in whichever experiment they were measured."""
+        mark = configuration.fingerprint()
         found: list[float] = []
         for e in self.experiments.values():
             if e.sitting == self.sitting and e.base.fingerprint() == mark:
@@ -345,6 +343,19 @@ def _handoff(ledger: Ledger, entry: Entry) -> None:
 
 def _remember(ledger: Ledger, line: str) -> None:
     ledger.recent = [*ledger.recent[-11:], line]
+
+
+def side_by_side(ledger: Ledger) -> Experiment | None:
+    """The last experiment that held the present baseline against the first one, in pairs; None when none did."""
+    baseline, first = ledger.baseline, ledger.first_baseline
+    if baseline is None or first is None:
+        return None
+    best, start = baseline.configuration.fingerprint(), first.configuration.fingerprint()
+    for e in reversed(ledger.experiments.values()):
+        if e.verdict and e.effect is not None and e.pairs() and e.candidate is not None:
+            if e.candidate.fingerprint() == best and e.base.fingerprint() == start:
+                return e
+    return None
 
 
 _HANDLERS: dict[str, Callable[[Ledger, Entry], None]] = {

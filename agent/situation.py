@@ -127,7 +127,11 @@ def is_confirmed(ledger: Ledger, baseline: Baseline, first: Baseline | None) -> 
     mark = baseline.configuration.fingerprint()
     if first is None or first.configuration.fingerprint() == mark:
         return True
+    start = first.configuration.fingerprint()
     return any(
-        e.kind == CONFIRM and e.verdict and e.candidate and e.candidate.fingerprint() == mark
+        e.verdict
+        and e.candidate
+        and e.candidate.fingerprint() == mark
+        and (e.kind == CONFIRM or e.base.fingerprint() == start)
         for e in ledger.experiments.values()
     )

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any, TextIO
 
-from optagent.agent.commands.printable import clean
+from optagent.agent.commands.printable import clean, clip
 
 MARKS = {"step": "▶", "why": "·", "good": "✓", "bad": "✗", "note": "!", "ask": "?", "plain": " "}
 STYLES = {
@@ -40,7 +40,7 @@ class PlainNarrator(AbstractContextManager["PlainNarrator"]):
 
     def now(self, text: str) -> None:
         if time.monotonic() - self._said >= QUIET_S:
-            self.tell("plain", f"... {text}")
+            self.tell("plain", clip(f"... {text}", 110))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from optagent.agent.errors import BadInput
-from optagent.agent.ledger import CONFIRM, Ledger, fold
+from optagent.agent.ledger import Ledger, fold, side_by_side
 from optagent.agent.plan.model import Plan, Status
 from optagent.agent.plan.read import read_plan
 from optagent.agent.records import Baseline
@@ -74,7 +74,7 @@ def _read_plan(root: Path, name: str) -> Plan:
 
 def status_view(outline: Outline, plan: Plan, ledger: Ledger, at_work: str | None) -> dict[str, Any]:
     """The status as a JSON object; the screen is drawn from it."""
-    confirmed = [e for e in ledger.experiments.values() if e.kind == CONFIRM and e.verdict and e.effect is not None]
+    confirmed = side_by_side(ledger)
     current = ledger.current()
     return {
         "campaign": outline.name,
@@ -83,7 +83,7 @@ def status_view(outline: Outline, plan: Plan, ledger: Ledger, at_work: str | Non
         "at_work": at_work,
         "first_baseline": _baseline(ledger.first_baseline),
         "baseline": _baseline(ledger.baseline),
-        "gain": confirmed[-1].effect if confirmed else None,
+        "gain": confirmed.effect if confirmed else None,
         "under_way": f"{current.id} {current.title}" if current else None,
         "plan": outline.plan,
         "problems": [f"{outline.plan}:{p.line}: {p.message}" for p in plan.problems if p.fatal],

@@ -13,10 +13,12 @@ from optagent.agent.handoff.markup import cell, code, line
 from optagent.agent.handoff.model import FORMAT, Handoff
 from optagent.agent.jsonable import to_body
 from optagent.agent.records import Attempt, Baseline
+from optagent.tools.calls.configuration import Configuration, flag_arguments
 
 if TYPE_CHECKING:
     from jinja2 import Template
 
+_ODD_LINE_ENDS = "\r\x85\u2028\u2029"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -29,15 +31,43 @@ def front_matter(handoff: Handoff) -> str:
     """The handoff as YAML, without what holds its default; what was read from a free-form document counts as data now."""
     import yaml
 
+    body = _clean({"format": FORMAT, **to_body(replace(handoff, structured=True))})
+    body = {k: [_Row(v) for v in value] if k == "attempts" else value for k, value in body.items()}
+    text: str = yaml.dump(
+        body, Dumper=_dumper(), sort_keys=False, allow_unicode=True, default_flow_style=False, width=10**9
+    )
+    return text
+
+
+class _Row(dict[str, Any]):
+    """A mapping that is written on one line: there can be many of them."""
+
+
+@cache
+def _dumper() -> Any:
+    """Writes lists of single values and rows on one line, and nothing by reference."""
+    import yaml
+
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:
             return True
 
-    body = {"format": FORMAT, **to_body(replace(handoff, structured=True))}
-    text: str = yaml.dump(
-        _clean(body), Dumper=Dumper, sort_keys=False, allow_unicode=True, default_flow_style=None, width=10**9
-    )
-    return text
+    def row(dumper: Dumper, data: _Row) -> yaml.Node:
+        return dumper.represent_mapping("tag:yaml.org,2002:map", data.items(), flow_style=True)
+
+    def sequence(dumper: Dumper, data: list[Any]) -> yaml.Node:
+        flat = not any(isinstance(value, dict | list) for value in data)
+        short = flat and sum(len(str(value)) for value in data) < 100
+        return dumper.represent_sequence("tag:yaml.org,2002:seq", data, flow_style=short)
+
+    def text(dumper: Dumper, data: str) -> yaml.Node:
+        style = '"' if any(c in data for c in _ODD_LINE_ENDS) else "|" if "\n" in data else None
+        return dumper.represent_scalar("tag:yaml.org,2002:str", data, style=style)
+
+    Dumper.add_representer(str, text)
+    Dumper.add_representer(_Row, row)
+    Dumper.add_representer(list, sequence)
+    return Dumper
 
 
 def _clean(value: Any) -> Any:
@@ -68,7 +98,6 @@ def _template() -> Template:
         mark=_mark,
         evidence=_evidence,
         baseline=_baseline,
-        what=_what,
         effect=_effect,
         change=_change,
     )
@@ -94,20 +123,19 @@ def _baseline(baseline: Baseline) -> str:
             f"{line(found.metric)} {found.value:g}{interval}{unit} over {found.runs} runs ({kind}{_mark(found)})"
         )
     configuration = baseline.configuration
-    settings = Change(dict(configuration.flags), dict(configuration.env), dict(configuration.files))
     at = f" at {line(configuration.revision[:12])}" if configuration.revision else ""
-    words.append(f"environment {line(configuration.environment)}{at}: {_change(settings)}")
+    words.append(f"environment {line(configuration.environment)}{at}: {_settings(configuration)}")
     return "; ".join(words)
+
+
+def _settings(configuration: Configuration) -> str:
+    words = flag_arguments(configuration.flags)
+    words += [f"{k}={v}" for k, v in configuration.env.items()] + [f"file {name}" for name in configuration.files]
+    return f"`{code(' '.join(words))}`" if words else "no settings"
 
 
 def _change(change: Change) -> str:
     return f"`{code(describe(change))}`"
-
-
-def _what(attempt: Attempt) -> str:
-    if not attempt.change or attempt.change == attempt.title:
-        return cell(attempt.title)
-    return f"{cell(attempt.title, 60)}: {cell(attempt.change, 40)}"
 
 
 def _effect(attempt: Attempt) -> str:

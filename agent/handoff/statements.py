@@ -26,8 +26,11 @@ _RATE = re.compile(
 _COMMIT = re.compile(
     r"(?:\bcommits?\b|\bHEAD\b|\bsha\b|\brev(?:ision)?\b|\bat\b)[\s:@(]*`?([0-9a-f]{7,40})\b`?", re.IGNORECASE
 )
-_QUOTED_COMMIT = re.compile(r"`((?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40})`")
-_BRANCH = re.compile(r"\bbranch\b\*{0,2}[\s:|]*\*{0,2}\s*`([\w./-]{1,100})`", re.IGNORECASE)
+_HASH = re.compile(r"(?<![\w./-])((?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40})(?![\w./-])")
+_BRANCH = re.compile(
+    r"\bbranch\b\*{0,2}[\s:|;]*\*{0,2}\s*(?:`([\w./-]{1,100})`|((?=[\w.]*[/-])[\w./-]{1,100}\w|main\b|master\b))",
+    re.IGNORECASE,
+)
 _SERVER = re.compile(
     r"\b(?:port[\s:=]*|(?:localhost|127\.0\.0\.1|0\.0\.0\.0):)(\d{2,5})\b|\bpid[\s:=#]*(\d{1,8})\b", re.IGNORECASE
 )
@@ -138,11 +141,11 @@ def _rates(text: str) -> Iterator[Guess]:
 
 
 def _revisions(text: str) -> Iterator[Guess]:
-    for match in (*_COMMIT.finditer(text), *_QUOTED_COMMIT.finditer(text)):
+    for match in (*_COMMIT.finditer(text), *_HASH.finditer(text)):
         if re.search(r"\d", match[1]):
             yield Guess("revision", "", match[1])
     for match in _BRANCH.finditer(text):
-        yield Guess("revision", "branch", match[1])
+        yield Guess("revision", "branch", match[1] or match[2])
 
 
 def _servers(text: str) -> Iterator[Guess]:

@@ -10,6 +10,10 @@ from optagent.agent.markdown import plain
 from optagent.agent.plan.marks import Mark, take_marks
 
 
+LONGEST = 500
+"""Characters of a heading that are looked at."""
+
+
 class Kind(IntEnum):
     """How a heading states its place; the lower, the surer it is that an idea of a ranking is meant."""
 
@@ -54,12 +58,13 @@ _FORMS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     ),
 )
 _SUFFIX = re.compile(r"\s*\((?:priority|prio|rank|P)\s*#?(\d{1,3})\)", re.IGNORECASE)
+_TRAILING_SIGNS = re.compile(r"[^\w()\[\].,;:!?%+'\"/*=<>~&$@-]+\Z")
 _DECORATION = re.compile(r"\A(?:[^\w\s#\[(~*`_$<>/\\-]+\s+)+")
 
 
 def read_heading(text: str) -> Ranked:
     """The place, title and marks of a heading's text."""
-    text, marks = take_marks(text)
+    text, marks = take_marks(text[:LONGEST])
     text = _undecorated(text)
     form = _form(text)
     if form is None and marks:
@@ -100,4 +105,5 @@ def _undecorated(text: str) -> str:
 
 
 def _title(text: str) -> str:
-    return re.sub(r"(?:\s*[^\w\s()\[\].,;:!?%+'\"/*=<>~&$@-]+)+\Z", "", plain(text)).strip()
+    """Without the emoji at its end."""
+    return _TRAILING_SIGNS.sub("", plain(text)).strip()

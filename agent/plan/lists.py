@@ -14,7 +14,11 @@ from optagent.agent.plan.labels import read_labels
 from optagent.agent.plan.marks import FAMILIES, Family, Mark, box_status, take_marks
 from optagent.agent.plan.model import Status
 
+LONGEST = 2_000
+"""Characters of an entry's first line that are looked at."""
+
 _ENTRY = re.compile(r"( {0,3})(?:[-*+]|(\d{1,3})[.)])\s+(?:(\[([ xX/~-])\])(?=\s|\Z)\s*)?(.*)\Z")
+_PRIORITY = re.compile(r"\[?(?:P|(?:priority|prio)\s+)(\d)(?!\w)\]?\s*[:.)—–-]*\s+", re.IGNORECASE)
 _BOLD = re.compile(r"(~{0,2})\*\*(?!\s)(.+?)\*\*")
 _FIRST_PHRASE = re.compile(r"\s+(?:—|–|--?)\s+|:\s+|\.\s+|\s+\|\s+")
 _ABOUT_PLANS = re.compile(
@@ -86,7 +90,7 @@ def _entries(document: Document) -> Iterator[Entry]:
             number=int(match[2]) if match[2] else None,
             box=match[4],
             box_column=match.start(4) if match[4] else -1,
-            text=match[5].strip(),
+            text=match[5].strip()[:LONGEST],
             section=section,
         )
 
@@ -108,21 +112,22 @@ def _end(document: Document, start: int, indent: int) -> int:
 
 
 def _draft(document: Document, entry: Entry) -> Draft:
-    title, rest, marks = _split(entry.text)
+    prefix = _PRIORITY.match(entry.text)
+    title, rest, marks = _split(entry.text[prefix.end() :] if prefix else entry.text)
     if entry.box:
         status = box_status(entry.box)
         marks = (*marks, Mark(f"[{entry.box}]", status, Family.DONE if status is Status.KEPT else FAMILIES[status]))
     ranked = read_heading(title)
     body = [line.strip() for line in document.lines[entry.line + 1 : entry.end]]
-    priority = ranked.kind is Kind.PRIORITY
+    priority = (int(prefix[1]),) if prefix else ranked.place if ranked.kind is Kind.PRIORITY else None
     section = document.headings[entry.section] if entry.section >= 0 else None
     tier = read_heading(section.text) if section else None
     return Draft(
         title=ranked.title if ranked.kind else plain(title)[:200],
         line=entry.line + 1,
         place=InBox(entry.line, entry.box_column) if entry.box else None,
-        rank=ranked.place if priority else None,
-        kind=Kind.PRIORITY if priority else Kind.ORDINAL,
+        rank=priority,
+        kind=Kind.ORDINAL if priority is None else Kind.PRIORITY,
         tier=(tier.place or ()) if tier and tier.kind is Kind.PRIORITY else (),
         parent=section.line + 1 if section else 0,
         prose="\n".join([rest, *body]).strip(),

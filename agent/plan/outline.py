@@ -34,12 +34,23 @@ _TIER = re.compile(
 
 
 class Seen(NamedTuple):
-    """Heading number `number` with its place in the ranking and the blocks that stand directly under it."""
+    """Heading number `number` with its place in the ranking, the blocks directly under it, and the headings above it."""
 
     number: int
     heading: Heading
     ranked: Ranked
     blocks: tuple[Block | Unreadable, ...]
+    above: tuple[Heading, ...]
+
+    @property
+    def in_the_past(self) -> bool:
+        """Whether it stands in a section that looks back, where numbers count findings and not ideas."""
+        return any(_ABOUT_THE_PAST.search(above.text) for above in self.above if above.level > 1)
+
+    @property
+    def row(self) -> tuple[int, int]:
+        """The row of headings it belongs to: those of its level under the same heading."""
+        return (self.above[0].line if self.above else -1, self.heading.level)
 
 
 class Outline(NamedTuple):
@@ -57,7 +68,7 @@ def outline(document: Document) -> Outline:
     titled = bool(seen) and seen[0].heading.level == 1 and seen[0].ranked.kind is None
     candidates = seen[1:] if titled else seen
     structured = any(s.blocks for s in candidates)
-    chosen = [s for s in candidates if _chosen(document, s, candidates, structured)]
+    chosen = _with_blocks(candidates) if structured else _without_blocks(candidates)
     tiers = [s for s in chosen if _is_tier(document, s, chosen, structured)]
     items = tuple(_draft(document, s, tiers) for s in _outermost(document, chosen, tiers))
     first = document.headings[0].line if document.headings else len(document.lines)
@@ -66,11 +77,11 @@ def outline(document: Document) -> Outline:
     return Outline(seen[0].ranked.title if titled else "", items, structured, stray)
 
 
-def _see(document: Document, index: int) -> Seen:
-    heading = document.headings[index]
+def _see(document: Document, number: int) -> Seen:
+    heading = document.headings[number]
     ranked = read_heading(heading.text)
-    blocks = _blocks(document, heading.body, document.own_end(index), ranked.kind is not None)
-    return Seen(index, heading, ranked, tuple(blocks))
+    blocks = _blocks(document, heading.body, document.own_end(number), ranked.kind is not None)
+    return Seen(number, heading, ranked, tuple(blocks), tuple(document.above(number)))
 
 
 def _blocks(document: Document, start: int, end: int, ranked: bool) -> Iterator[Block | Unreadable]:
@@ -79,45 +90,37 @@ def _blocks(document: Document, start: int, end: int, ranked: bool) -> Iterator[
             yield block
 
 
-def _chosen(document: Document, seen: Seen, all_seen: list[Seen], structured: bool) -> bool:
-    if seen.blocks:
-        return True
-    if seen.ranked.kind is None or _in_the_past(document, seen):
-        return False
-    if structured:
-        stages = any(s.ranked.kind is Kind.STAGE and s.blocks for s in all_seen)
-        return seen.ranked.kind is not Kind.STAGE or stages
-    return seen.ranked.kind in _kinds(document, all_seen) and not _is_chapter(document, seen, all_seen)
+def _with_blocks(seen: list[Seen]) -> list[Seen]:
+    """In a document with blocks: whatever has one, and whatever is ranked; phases and steps only if one has a block."""
+    kinds = {Kind.PRIORITY, Kind.ORDINAL} | {s.ranked.kind for s in seen if s.blocks}
+    return [s for s in seen if s.blocks or (s.ranked.kind and s.ranked.kind in kinds and not s.in_the_past)]
 
 
-def _kinds(document: Document, all_seen: list[Seen]) -> set[Kind]:
-    """The kinds of headings that rank ideas in a document without blocks: the surest one that is there."""
-    usable = [s for s in all_seen if s.ranked.kind and not _in_the_past(document, s)]
-    named = [s for s in usable if not (s.ranked.kind is Kind.PRIORITY and _TIER.match(s.ranked.title))]
-    kinds = {s.ranked.kind for s in named if s.ranked.kind and not _is_chapter(document, s, all_seen)}
-    if not kinds:
-        return {s.ranked.kind for s in usable if s.ranked.kind is Kind.PRIORITY}
-    return {min(kinds)} | ({Kind.PRIORITY} if min(kinds) is Kind.ORDINAL else set())
-
-
-def _in_the_past(document: Document, seen: Seen) -> bool:
-    return any(_ABOUT_THE_PAST.search(above.text) for above in document.above(seen.number) if above.level > 1)
-
-
-def _is_chapter(document: Document, seen: Seen, all_seen: list[Seen]) -> bool:
-    """Whether the heading is one of a row of numbered chapters (`1. Goal`, `2. Results`) rather than of ideas."""
-    if seen.ranked.kind is not Kind.ORDINAL or len(seen.ranked.place or ()) > 1:
-        return False
-    above = document.above(seen.number)[:1]
-    row = [
-        s
-        for s in all_seen
-        if s.ranked.kind is Kind.ORDINAL
-        and s.heading.level == seen.heading.level
-        and document.above(s.number)[:1] == above
+def _without_blocks(seen: list[Seen]) -> list[Seen]:
+    """In a document without blocks: the headings of the kind that ranks ideas most surely. Chapters are not among them."""
+    usable = [s for s in seen if s.ranked.kind and not s.in_the_past]
+    chapters = _chapters(usable)
+    ideas = [
+        s for s in usable if s.row not in chapters or s.ranked.kind is not Kind.ORDINAL or len(s.ranked.place or ()) > 1
     ]
-    chapters = sum(1 for s in row if _CHAPTER.match(s.ranked.title))
-    return chapters >= 2 or chapters * 3 > len(row)
+    named = {s.ranked.kind for s in ideas if s.ranked.kind and not _is_tier_title(s)}
+    if not named:
+        return [s for s in ideas if s.ranked.kind is Kind.PRIORITY]
+    kinds = {min(named), Kind.PRIORITY} if min(named) is Kind.ORDINAL else {min(named)}
+    return [s for s in ideas if s.ranked.kind in kinds]
+
+
+def _chapters(seen: list[Seen]) -> set[tuple[int, int]]:
+    """The rows of numbered headings that are chapters (`1. Goal`, `2. Results`) rather than ideas."""
+    rows: dict[tuple[int, int], list[bool]] = {}
+    for s in seen:
+        if s.ranked.kind is Kind.ORDINAL:
+            rows.setdefault(s.row, []).append(bool(_CHAPTER.match(s.ranked.title)))
+    return {row for row, found in rows.items() if sum(found) >= 2 or sum(found) * 3 > len(found)}
+
+
+def _is_tier_title(seen: Seen) -> bool:
+    return seen.ranked.kind is Kind.PRIORITY and bool(_TIER.match(seen.ranked.title))
 
 
 def _is_tier(document: Document, seen: Seen, chosen: list[Seen], structured: bool) -> bool:
@@ -153,7 +156,7 @@ def _draft(document: Document, seen: Seen, tiers: list[Seen]) -> Draft:
         from optagent.agent.plan.labels import read_labels
 
         fields.values = {**read_labels(own), **fields.values}
-    above = document.above(seen.number)
+    above = seen.above
     return Draft(
         title=seen.ranked.title,
         line=seen.heading.line + 1,

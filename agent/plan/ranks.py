@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -44,30 +45,50 @@ def _restarts(ranked: Sequence[Draft]) -> bool:
     return len(set(numbers)) < len(numbers) and len({d.parent for d in ranked}) > 1
 
 
+class _Row:
+    """Items that cannot share a rank and must stand in order, as far as they have been seen."""
+
+    def __init__(self) -> None:
+        self.first: dict[tuple[int, ...], Draft] = {}
+        self.last: Draft | None = None
+
+    def add(self, draft: Draft) -> None:
+        self.first.setdefault(_key(draft), draft)
+        if self.last is None or _key(draft) > _key(self.last):
+            self.last = draft
+
+    def complaint(self, draft: Draft) -> str | None:
+        """What is wrong with the rank of `draft` after these."""
+        if twin := self.first.get(_key(draft)):
+            return f"rank {_name(draft)} is given twice: here and in line {twin.line} ({twin.title[:60]!r})"
+        if self.last is not None and _key(self.last) > _key(draft):
+            return (
+                f"rank {_name(draft)} comes after rank {_name(self.last)} of line {self.last.line}; which goes first?"
+            )
+        return None
+
+
 def _problems(drafts: Sequence[Draft], structured: bool) -> list[Problem]:
+    rows: defaultdict[object, _Row] = defaultdict(_Row)
     problems: list[Problem] = []
-    before: list[Draft] = []
-    for draft in drafts:
-        if draft.rank is None:
-            continue
-        rivals = [b for b in before if _rivals(b, draft, structured)]
-        twin = next((b for b in rivals if _key(b) == _key(draft)), None)
-        larger = next((b for b in rivals if _key(b) > _key(draft)), None)
-        if twin:
-            said = f"rank {_name(draft)} is given twice: here and in line {twin.line} ({twin.title[:60]!r})"
+    for draft in (d for d in drafts if d.rank is not None):
+        held_against, member_of = _rows(draft, structured)
+        said = next((c for row in held_against if (c := rows[row].complaint(draft))), None)
+        if said:
             problems.append(Problem(draft.line, said, ambiguous=True))
-        elif larger:
-            said = f"rank {_name(draft)} comes after rank {_name(larger)} of line {larger.line}; which goes first?"
-            problems.append(Problem(draft.line, said, ambiguous=True))
-        before.append(draft)
+        for row in member_of:
+            rows[row].add(draft)
     return problems
 
 
-def _rivals(one: Draft, other: Draft, structured: bool) -> bool:
-    """Whether two items cannot share a rank, and must stand in order."""
-    if Kind.PRIORITY in (one.kind, other.kind):
-        return one.runnable and other.runnable
-    return structured or one.parent == other.parent
+def _rows(draft: Draft, structured: bool) -> tuple[list[object], list[object]]:
+    """(rows the item is held against, rows it belongs to): priorities count only among what can be run."""
+    if draft.kind is Kind.PRIORITY:
+        return (["runnable"], ["runnable", "runnable priority"]) if draft.runnable else ([], [])
+    numbers = "numbers" if structured else draft.parent
+    if draft.runnable:
+        return [numbers, "runnable priority"], [numbers, "runnable"]
+    return [numbers], [numbers]
 
 
 def _key(draft: Draft) -> tuple[int, ...]:

@@ -80,7 +80,7 @@ def _cells(line: str) -> list[Cell]:
         if match.start() < start or (match.start() == len(line) and not line[start:].strip()):
             continue
         text = line[start : match.start()]
-        left = start + len(text) - len(text.lstrip())
+        left = start + (len(text) - len(text.lstrip()) if text.strip() else min(1, len(text)))
         pieces.append(Cell(text.strip(), left, left + len(text.strip())))
         start = match.end()
     return pieces
@@ -106,7 +106,7 @@ def _draft(document: Document, header: int, row: int, columns: dict[str, int]) -
     title = cell("title")
     if title is None or not plain(title.text):
         return None
-    text, marks = take_marks(title.text)
+    text, marks = take_marks(title.text[:500])
     named = {n: c.text for n in ("expected_gain", "cost", "risk", "status") if (c := cell(n))}
     values = {n: v for n, t in named.items() if (v := read_value(n, t)) is not None}
     status, result, rank = cell("status"), cell("result"), cell("rank")

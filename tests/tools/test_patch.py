@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -479,76 +478,111 @@ from optagent.tools.calls.patch import *
 from optagent.tools.deployment import Deployment
 from optagent.tools import patch
 root, operation, base = Path(sys.argv[1]), *sys.argv[2:]
-diff = (root / "many.diff").read_text()
-arguments = {"apply": {"base": base, "diff": diff, "message": "m"}, "keep": {}, "drop": {"base": base}}
-print("go", flush=True)
+arguments = {"apply": {"base": base, "diff": (root / "many.diff").read_text(), "message": "m"}, "drop": {"base": base}}
 if operation == "restore":
     request = RestoreCheckout(key="restore", revision=base, reason="kill")
-    patch.restore_checkout(root, Deployment(source="source"), request)
+    result = patch.restore_checkout(root, Deployment(source="source"), request)
 else:
     kind = {"apply": ApplyPatch, "keep": KeepPatch, "drop": DropPatch}[operation]
-    request = kind(key=operation, experiment="e1", **arguments[operation])
-    getattr(patch, operation + "_patch")(root, Deployment(source="source"), request)
+    request = kind(key=operation, experiment="e1", **arguments.get(operation, {}))
+    result = getattr(patch, operation + "_patch")(root, Deployment(source="source"), request)
+sys.exit(result.problem)
+"""
+DEADLY_GIT = """#!/bin/sh
+# Counts its calls; the fatal one takes the whole process group, or only the process that called it, with it.
+count=$(($(cat "$COUNT") + 1))
+echo $count > "$COUNT"
+[ $count = "$FATAL" ] || exec "$GIT" "$@"
+case "$MOMENT" in
+    before) ;;
+    after) "$GIT" "$@" ;;
+    during) "$GIT" "$@" & while [ ! -e "$LOCK" ] && kill -0 $! 2>/dev/null; do :; done; sleep 0.00$DELAY_MS ;;
+    orphaned) kill -9 $PPID; exec "$GIT" "$@" ;;
+esac
+kill -9 0
 """
 MANY = "".join(
     f"--- /dev/null\n+++ b/many/f{n}.py\n@@ -0,0 +1,40 @@\n" + "".join(f"+value_{i} = {n}\n" for i in range(40))
-    for n in range(300)
+    for n in range(150)
 )
+NOTES = {f"notes/{n}.txt": f"{n}\n" for n in range(60)} | {"engine.py": "mine\n", "many/f3.py": "mine too\n"}
 
 
 def final_state(source: Source) -> tuple[object, ...]:
     """What must be the same whenever the effect was interrupted. Ids of commits hold dates, those of trees do not."""
     refs = [name for name in source.branches() if "/saved/" not in name]
     trees = {name: source.revision(f"{name}^{{tree}}") for name in refs}
-    saved = {source.revision(f"{name}^{{tree}}") for name in source.branches() if "/saved/" in name}
-    return source.branch(), source.revision("HEAD^{tree}"), source.status(), trees, bool(saved)
+    saved = any("/saved/" in name for name in source.branches())
+    return source.branch(), source.revision("HEAD^{tree}"), source.status(), trees, saved
 
 
-def run_operation(source: Source, operation: str) -> None:
-    with start(source, operation) as process:
-        process.communicate()
-
-
-def start(source: Source, operation: str) -> subprocess.Popen[bytes]:
+def run_operation(source: Source, operation: str, **deadly: str) -> int:
     command = [sys.executable, "-c", OPERATION, str(source.root), operation, source.base]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True)
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"go\n"
-    return process
+    env = dict(os.environ)
+    if deadly:
+        env |= deadly | {
+            "PATH": f"{source.root / 'bin'}:{env['PATH']}",
+            "GIT": shutil.which("git") or "git",
+            "COUNT": str(source.root / "count"),
+            "LOCK": str(source.top / ".git/index.lock"),
+        }
+    return subprocess.run(command, env=env, start_new_session=True, check=False).returncode
 
 
-@given(
-    operation=st.sampled_from(["apply", "keep", "drop", "restore"]),
-    delay_ms=st.integers(0, 350),
-    whole_group=st.booleans(),
-)
-@settings(max_examples=14, deadline=None, suppress_health_check=list(HealthCheck))
-def test_killed_at_any_moment_and_repeated_ends_the_same(operation: str, delay_ms: int, whole_group: bool) -> None:
+def begun(root: Path, operation: str) -> Source:
+    """A checkout in which `operation` has a good deal to do, and a git that can be told to die."""
+    source = Source(root)
+    (root / "many.diff").write_text(MANY)
+    (root / "count").write_text("0\n")
+    (root / "bin").mkdir()
+    (root / "bin/git").write_text(DEADLY_GIT)
+    (root / "bin/git").chmod(0o755)
+    if operation != "apply":
+        assert source.apply(MANY) is None
+    if operation == "restore":
+        for name, text in NOTES.items():
+            source.write(name, text)
+    return source
+
+
+@pytest.fixture(scope="module", params=["apply", "keep", "drop", "restore"])
+def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
+    return Interrupted(tmp_path_factory.mktemp(request.param), request.param)
+
+
+class Interrupted:
+    """An operation to be killed: the state before it, and the one it ends in when nobody disturbs it."""
+
+    def __init__(self, folder: Path, operation: str) -> None:
+        self.operation = operation
+        self.template = begun(folder / "template", operation)
+        calm = self.copy(folder / "calm")
+        assert run_operation(calm, operation, FATAL="0") == 0
+        self.calls = int((calm.root / "count").read_text())
+        self.expected = final_state(calm)
+
+    def copy(self, root: Path) -> Source:
+        copied = Source.__new__(Source)
+        copied.root, copied.top, copied.base = root, root / "source", self.template.base
+        shutil.copytree(self.template.root, root, symlinks=True)
+        return copied
+
+
+@given(data=st.data(), moment=st.sampled_from(["before", "during", "after", "orphaned"]), delay_ms=st.integers(0, 9))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+def test_killed_at_any_git_call_and_repeated_ends_the_same(
+    interrupted: Interrupted, data: st.DataObject, moment: str, delay_ms: int
+) -> None:
+    fatal = data.draw(st.integers(1, interrupted.calls), label="fatal call")
     with tempfile.TemporaryDirectory() as folder:
-        killed = Source(Path(folder) / "killed")
-        (killed.root / "many.diff").write_text(MANY)
-        if operation != "apply":
-            assert killed.apply(MANY) is None
-        if operation == "restore":
-            for n in range(100):
-                killed.write(f"notes/{n}.txt", f"{n}\n")
-            killed.write("engine.py", "mine\n")
-        calm = Source.__new__(Source)
-        calm.root, calm.base = Path(folder) / "calm", killed.base
-        calm.top = calm.root / "source"
-        shutil.copytree(killed.root, calm.root, symlinks=True)
-        with start(killed, operation) as process:
-            time.sleep(delay_ms / 1000)
-            if whole_group:
-                os.killpg(process.pid, signal.SIGKILL)
-            else:
-                process.kill()
-        run_operation(killed, operation)
-        run_operation(calm, operation)
-        assert final_state(killed) == final_state(calm)
-        assert not list((killed.top / ".git").rglob("*.lock"))
-        if operation == "restore":
-            assert_saved(killed, {"notes/7.txt": "7\n", "notes/99.txt": "99\n", "engine.py": "mine\n"})
+        source = interrupted.copy(Path(folder) / "killed")
+        run_operation(source, interrupted.operation, FATAL=str(fatal), MOMENT=moment, DELAY_MS=str(delay_ms))
+        assert int((source.root / "count").read_text()) == fatal
+        assert run_operation(source, interrupted.operation) == 0
+        assert final_state(source) == interrupted.expected
+        assert not list((source.top / ".git").rglob("*.lock"))
+        if interrupted.operation == "restore":
+            assert_saved(source, NOTES)
 
 
 def assert_saved(source: Source, contents: dict[str, str]) -> None:
