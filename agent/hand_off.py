@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from optagent.agent.change import describe
 from optagent.agent.errors import OptagentError
 from optagent.agent.handoff.model import Handoff
-from optagent.agent.ledger import BASELINE, CONFIRM, Experiment, Ledger, side_by_side
+from optagent.agent.ledger import BASELINE, CONFIRM, Experiment, Ledger, total_gain
 from optagent.agent.orient import latest_handoff
 from optagent.agent.reconcile import sha256
 from optagent.agent.records import Attempt, Claim, InFlight, Lesson, NextStep, Part
@@ -70,18 +70,6 @@ def principle_lines(session: Session) -> list[str]:
     lines.append("code may be changed" if p.allow_code_changes else "code is not changed")
     lines += [f"--{f} is forbidden" for f in p.forbidden_flags]
     return lines + list(p.statements)
-
-
-def total_gain(ledger: Ledger) -> str:
-    """What the kept changes give together against the first baseline: measured side by side where that was done."""
-    if (e := side_by_side(ledger)) is not None:
-        span = f" [{e.low:+.1%}, {e.high:+.1%}]" if e.low is not None and e.high is not None else ""
-        return f"{e.effect:+.1%}{span} against the first baseline, side by side in {len(e.pairs())} pairs ({e.id})"
-    baseline, first = ledger.baseline, ledger.first_baseline
-    if baseline and first and baseline.measurement and first.measurement and baseline != first:
-        gain = baseline.measurement.value / first.measurement.value - 1
-        return f"{gain:+.1%} against the first baseline's record, not yet held side by side"
-    return ""
 
 
 def claims(session: Session, world: World, now: str) -> list[Claim]:

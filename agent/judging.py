@@ -23,7 +23,7 @@ def judgement(
     tolerance: float,
     guards: Mapping[str, float],
 ) -> Judgement:
-    """The verdict so far. `pool` are this sitting's results of the experiment's base; `noise` None means measure the noise first."""
+    """The verdict so far. `pool` are this sitting's results of the experiment's base; without `noise`, theirs is taken."""
     if reason := hopeless(experiment):
         return Judgement(Verdict.INVALID, reason)
     if experiment.kind == BASELINE:
@@ -31,13 +31,8 @@ def judgement(
     if noise is None:
         noise = noise_of(list(pool)) if len(pool) > 1 else Noise(2.0, 1)
     pairs, candidates = experiment.pairs(), experiment.values("candidate")
-    if (
-        experiment.kind == ITEM
-        and not pairs
-        and 1 in candidates
-        and pool
-        and (lost := screen(pool, candidates[1], noise, direction))
-    ):
+    first = candidates.get(1) if experiment.kind == ITEM and not pairs and pool else None
+    if first is not None and (lost := screen(pool, first, noise, direction)):
         return lost
     return judge(
         pairs,

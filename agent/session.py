@@ -27,6 +27,10 @@ class Narrator(Protocol):
         """What is being done at this moment; replaces the one before."""
         ...
 
+    def detail(self, text: str) -> None:
+        """How far that is; replaces the detail before."""
+        ...
+
 
 class LedgerJournal:
     """A journal that keeps its ledger up to date with every entry it takes."""

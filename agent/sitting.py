@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optagent.agent.decide import Decision, Verb, decide
+from optagent.agent.ledger import total_gain
 from optagent.agent.nodes import Round, situation_of
 from optagent.agent.orient import load_plan, orient
 from optagent.agent.reconciling import reconcile, stop_server
@@ -42,15 +43,15 @@ def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
         state = run(round_, checkpoints, sitting, earlier)
     finally:
         _leave_nothing_running(session)
-    return _ended(session, round_, state.get("steps", 0))
+    return _ended(session, round_, state.get("steps", 0), state.get("ended", ""))
 
 
-def _ended(session: Session, round_: Round, steps: int) -> Ended:
-    from optagent.agent.hand_off import total_gain
-
+def _ended(session: Session, round_: Round, steps: int, ended: str) -> Ended:
     decision = round_.decision
     assert decision is not None
     asks = decision.verb is Verb.ASK
+    if decision.verb is Verb.CONTINUE:
+        decision = replace(decision, reason="steps-used", because=ended)
     return Ended(
         WAITING if asks else WENT_ON, decision.verb, decision.reason, decision.because, steps,
         tuple(session.ledger.open_questions()), total_gain(session.ledger),

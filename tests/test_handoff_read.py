@@ -337,9 +337,26 @@ def test_everything_is_bounded() -> None:
 
 
 pieces = st.sampled_from(
-    ["---", "format: optagent-handoff/1", "# T", "## Dead ends", "## Next steps", "### a", "- b — c", "1. d", "| x | y |", "|---|---|", "```",
-     "**Dead ends:** a, b, c", "<!--", "id: x", "", "text", "2026-05-03T25:99+99:99 date"]
-)  # fmt: skip
+    [
+        "---",
+        "format: optagent-handoff/1",
+        "# T",
+        "## Dead ends",
+        "## Next steps",
+        "### a",
+        "- b — c",
+        "1. d",
+        "| x | y |",
+        "|---|---|",
+        "```",
+        "**Dead ends:** a, b, c",
+        "<!--",
+        "id: x",
+        "",
+        "text",
+        "2026-05-03T25:99+99:99 date",
+    ]
+)
 
 
 @settings(max_examples=150, deadline=None)

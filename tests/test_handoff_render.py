@@ -126,7 +126,7 @@ def test_what_a_person_reads() -> None:
     for said in (
         "# Handoff h-3: eagle",
         "it takes the place of h-2",
-        "- Best so far: graph-bs; output_tok_s 89.5 [88.1, 90.2] tok/s over 6 runs (verified); environment cu128 at 0123456789ab:",
+        "- Best so far: graph-bs; output_tok_s 89.5 [88.1, 90.2] tok/s over 6 runs (verified); environment cu128 at 0123456789",
         "- CUDA is 12.8 (verified; probe:3)",
         "- said (not verified)",
         "| x1 | Smaller graph buffers | keep | +9.1 % (+7.0 to +11.0) | all pairs |",
@@ -214,8 +214,27 @@ def test_cells_and_code() -> None:
 
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20) | st.sampled_from(
-    ["---", "a\n---\nb", "| x |", "yes", "12", "2026-01-01", "~", "- a", "a: b", "#", "{% x %}{{ y }}", "'", '"', "`", "\t", "\ufeff", "\x85", "\u2028"]
-)  # fmt: skip
+    [
+        "---",
+        "a\n---\nb",
+        "| x |",
+        "yes",
+        "12",
+        "2026-01-01",
+        "~",
+        "- a",
+        "a: b",
+        "#",
+        "{% x %}{{ y }}",
+        "'",
+        '"',
+        "`",
+        "\t",
+        "\ufeff",
+        "\x85",
+        "\u2028",
+    ]
+)
 evidence = st.lists(texts, max_size=2).map(tuple)
 numbers = st.none() | st.floats(-1e9, 1e9)
 flags = st.dictionaries(
@@ -223,12 +242,21 @@ flags = st.dictionaries(
 )
 optional = st.none() | texts
 changes = st.builds(
-    Change, flags=st.dictionaries(texts, st.none() | st.integers() | texts, max_size=2), env=st.dictionaries(texts, optional, max_size=2),
-    files=st.dictionaries(texts, texts, max_size=2), patch=optional, environment=optional,
-)  # fmt: skip
+    Change,
+    flags=st.dictionaries(texts, st.none() | st.integers() | texts, max_size=2),
+    env=st.dictionaries(texts, optional, max_size=2),
+    files=st.dictionaries(texts, texts, max_size=2),
+    patch=optional,
+    environment=optional,
+)
 configurations = st.builds(
-    Configuration, texts, flags=flags, env=st.dictionaries(texts, texts, max_size=2), files=st.dictionaries(texts, texts, max_size=2), revision=texts
-)  # fmt: skip
+    Configuration,
+    texts,
+    flags=flags,
+    env=st.dictionaries(texts, texts, max_size=2),
+    files=st.dictionaries(texts, texts, max_size=2),
+    revision=texts,
+)
 measurements = st.builds(
     Measurement,
     texts,
@@ -255,25 +283,63 @@ handoffs = st.builds(
     first_baseline=baselines,
     baseline=baselines,
     total_gain=texts,
-    claims=st.lists(st.builds(Claim, texts, texts, texts, texts, texts, evidence, st.booleans(), optional), max_size=2).map(tuple),
+    claims=st.lists(
+        st.builds(Claim, texts, texts, texts, texts, texts, evidence, st.booleans(), optional), max_size=2
+    ).map(tuple),
     lessons=st.lists(st.builds(Lesson, texts, evidence, st.booleans()), max_size=2).map(tuple),
     attempts=st.lists(
-        st.builds(Attempt, texts, texts, texts, optional, texts, numbers, numbers, numbers, texts, evidence, texts, st.booleans()), max_size=2
+        st.builds(
+            Attempt,
+            texts,
+            texts,
+            texts,
+            optional,
+            texts,
+            numbers,
+            numbers,
+            numbers,
+            texts,
+            evidence,
+            texts,
+            st.booleans(),
+        ),
+        max_size=2,
     ).map(tuple),
     dead_ends=st.lists(
-        st.builds(DeadEnd, texts, texts, texts, texts, optional, st.none() | changes, optional, texts, evidence, st.booleans()), max_size=2
+        st.builds(
+            DeadEnd, texts, texts, texts, texts, optional, st.none() | changes, optional, texts, evidence, st.booleans()
+        ),
+        max_size=2,
     ).map(tuple),
     in_flight=st.lists(
-        st.builds(InFlight, texts, texts, st.lists(st.builds(Part, texts, optional, changes), max_size=2).map(tuple), optional, texts, evidence),
+        st.builds(
+            InFlight,
+            texts,
+            texts,
+            st.lists(st.builds(Part, texts, optional, changes), max_size=2).map(tuple),
+            optional,
+            texts,
+            evidence,
+        ),
         max_size=2,
     ).map(tuple),
     next_steps=st.lists(st.builds(NextStep, texts, optional), max_size=2).map(tuple),
     questions=st.lists(
-        st.builds(Question, texts, texts, texts, texts, st.lists(st.builds(Option, texts, texts), max_size=2).map(tuple), optional, evidence, optional),
+        st.builds(
+            Question,
+            texts,
+            texts,
+            texts,
+            texts,
+            st.lists(st.builds(Option, texts, texts), max_size=2).map(tuple),
+            optional,
+            evidence,
+            optional,
+        ),
         max_size=2,
     ).map(tuple),
     notes=texts,
-)  # fmt: skip
+)
 
 
 @settings(max_examples=40, deadline=None)

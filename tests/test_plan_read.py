@@ -125,7 +125,8 @@ def test_a_plan_as_it_should_be() -> None:
         title="Smaller graph buffers",
         line=5,
         rank=1,
-        prose="Buffers of 512 batches take memory that the cache could use.\n\n### Why it may work\n\nThey are captured at start.",
+        prose="Buffers of 512 batches take memory that the cache could use.\n\n"
+        "### Why it may work\n\nThey are captured at start.",
         status=Status.KEPT,
         change=Change(
             flags={"cuda-graph-max-bs": 128, "enable-metrics": True, "schedule-policy": None},
@@ -527,9 +528,34 @@ def test_reading_starts_without_pydantic_or_yaml() -> None:
 
 
 pieces = st.sampled_from(
-    ["## 1. A", "## P1: B", "### 2) C ✅", "# T", "```yaml", "````", "~~~", "id: a", "status: kept", "needs: [a, b]", "change:", "  flags: {x: 1}",
-     "| Rank | Idea |", "|---|---|", "| 1 | x |", "- [x] y", "1. **z** – w", "---", "===", "<!--", "-->", "\t", "&a *a", "text", ""]
-)  # fmt: skip
+    [
+        "## 1. A",
+        "## P1: B",
+        "### 2) C ✅",
+        "# T",
+        "```yaml",
+        "````",
+        "~~~",
+        "id: a",
+        "status: kept",
+        "needs: [a, b]",
+        "change:",
+        "  flags: {x: 1}",
+        "| Rank | Idea |",
+        "|---|---|",
+        "| 1 | x |",
+        "- [x] y",
+        "1. **z** – w",
+        "---",
+        "===",
+        "<!--",
+        "-->",
+        "\t",
+        "&a *a",
+        "text",
+        "",
+    ]
+)
 
 
 @settings(max_examples=150, deadline=None)

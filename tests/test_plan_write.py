@@ -29,21 +29,39 @@ def block(*lines: str) -> str:
         (["id: a", "cost: low"], Status.KEPT, "x", ["id: a", "status: kept", "result: x", "cost: low"]),
         (["status:  open  # for now", "id: a"], Status.TRYING, "", ["status:  trying  # for now", "id: a"]),
         (['id: "a"', "status: 'open'   "], Status.DEAD, "", ['id: "a"', "status: dead   "]),
-        (["result: old # seen", "id: a", "status: kept"], Status.KEPT, "new", ["result: new # seen", "id: a", "status: kept"]),
+        (
+            ["result: old # seen", "id: a", "status: kept"],
+            Status.KEPT,
+            "new",
+            ["result: new # seen", "id: a", "status: kept"],
+        ),
         (["id: a", "status: kept", "result: old"], Status.OPEN, "", ["id: a", "status: open", 'result: ""']),
         (["id: a", "result:", "status: open"], Status.OPEN, "now", ["id: a", "result: now", "status: open"]),
-        (["id: a", "status: open", "result: |", "  one", "  two", "cost: c"], Status.KEPT, "x",
-         ["id: a", "status: kept", "result: x", "cost: c"]),
-        (["id: a", "status: open", "result: one", "  two", "# why", "cost: c"], Status.KEPT, "x",
-         ["id: a", "status: kept", "result: x", "# why", "cost: c"]),
+        (
+            ["id: a", "status: open", "result: |", "  one", "  two", "cost: c"],
+            Status.KEPT,
+            "x",
+            ["id: a", "status: kept", "result: x", "cost: c"],
+        ),
+        (
+            ["id: a", "status: open", "result: one", "  two", "# why", "cost: c"],
+            Status.KEPT,
+            "x",
+            ["id: a", "status: kept", "result: x", "# why", "cost: c"],
+        ),
         (["{id: a, status: open}"], Status.KEPT, "", ["{id: a, status: kept}"]),
         (["{id: a}"], Status.KEPT, "a, b", ['{status: kept, result: "a, b", id: a}']),
         (["  id: a", "  status: open"], Status.KEPT, "x", ["  id: a", "  status: kept", "  result: x"]),
-        (["change: {flags: {status: 1}}", "id: a"], Status.KEPT, "", ["change: {flags: {status: 1}}", "id: a", "status: kept"]),
+        (
+            ["change: {flags: {status: 1}}", "id: a"],
+            Status.KEPT,
+            "",
+            ["change: {flags: {status: 1}}", "id: a", "status: kept"],
+        ),
         (["cost: x"], Status.KEPT, "", ["status: kept", "cost: x"]),
         (["# note", "cost: x"], Status.KEPT, "", ["# note", "status: kept", "cost: x"]),
     ],
-)  # fmt: skip
+)
 def test_lines_of_a_block(before: list[str], status: Status, result: str, after: list[str]) -> None:
     item = read_plan(block(*before)).items[0].id
     assert with_status(block(*before), item, status, result) == block(*after)
@@ -52,14 +70,19 @@ def test_lines_of_a_block(before: list[str], status: Status, result: str, after:
 @pytest.mark.parametrize(
     ("before", "after"),
     [
-        ("## 1. A\n\nText.\n\n## 2. B\n", "## 1. A\n\nText.\n\n```yaml\nid: a\nstatus: kept\nresult: x\n```\n\n## 2. B\n"),
+        (
+            "## 1. A\n\nText.\n\n## 2. B\n",
+            "## 1. A\n\nText.\n\n```yaml\nid: a\nstatus: kept\nresult: x\n```\n\n## 2. B\n",
+        ),
         ("## 1. A\n## 2. B", "## 1. A\n\n```yaml\nid: a\nstatus: kept\nresult: x\n```\n## 2. B"),
         ("## 1. A", "## 1. A\n\n```yaml\nid: a\nstatus: kept\nresult: x\n```"),
         ("## 1. A\r\nText.\r\n", "## 1. A\r\nText.\r\n\r\n```yaml\r\nid: a\r\nstatus: kept\r\nresult: x\r\n```\r\n"),
-        ("## 1. A\n### Sub\nText.\n\n---\n\n## 2. B\n",
-         "## 1. A\n### Sub\nText.\n\n```yaml\nid: a\nstatus: kept\nresult: x\n```\n\n---\n\n## 2. B\n"),
+        (
+            "## 1. A\n### Sub\nText.\n\n---\n\n## 2. B\n",
+            "## 1. A\n### Sub\nText.\n\n```yaml\nid: a\nstatus: kept\nresult: x\n```\n\n---\n\n## 2. B\n",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_headed_item_gets_a_block(before: str, after: str) -> None:
     assert with_status(before, "a", Status.KEPT, "x") == after
 
@@ -72,14 +95,28 @@ def test_a_headed_item_gets_a_block(before: str, after: str) -> None:
         ("- [ ] A\n- [ ] B\n", Status.DROPPED, "- [-] A\n- [ ] B\n"),
         ("- [ ] A\n- [ ] B\n", Status.REVERTED, "- [ ] A\n- [ ] B\n"),
         ("1. **A** – text\n2. **B**\n", Status.KEPT, "1. **A** – text\n2. **B**\n"),
-        ("| # | Idea | Status |\n|---|---|---|\n| 1 | A | open   |\n", Status.KEPT,
-         "| # | Idea | Status |\n|---|---|---|\n| 1 | A | kept   |\n"),
-        ("| # | Idea | Status |\n|---|---|---|\n|1|A|⬜|\n", Status.REVERTED, "| # | Idea | Status |\n|---|---|---|\n|1|A|reverted|\n"),
-        ("| # | Idea | Gain |\n|---|---|---|\n| 1 | A | 5 % |\n", Status.KEPT, "| # | Idea | Gain |\n|---|---|---|\n| 1 | A | 5 % |\n"),
-        ("| # | Idea | Result | Status |\n|---|---|---|---|\n| 1 | A |  | todo |\n", Status.KEPT,
-         "| # | Idea | Result | Status |\n|---|---|---|---|\n| 1 | A | a \\| b | kept |\n"),
+        (
+            "| # | Idea | Status |\n|---|---|---|\n| 1 | A | open   |\n",
+            Status.KEPT,
+            "| # | Idea | Status |\n|---|---|---|\n| 1 | A | kept   |\n",
+        ),
+        (
+            "| # | Idea | Status |\n|---|---|---|\n|1|A|⬜|\n",
+            Status.REVERTED,
+            "| # | Idea | Status |\n|---|---|---|\n|1|A|reverted|\n",
+        ),
+        (
+            "| # | Idea | Gain |\n|---|---|---|\n| 1 | A | 5 % |\n",
+            Status.KEPT,
+            "| # | Idea | Gain |\n|---|---|---|\n| 1 | A | 5 % |\n",
+        ),
+        (
+            "| # | Idea | Result | Status |\n|---|---|---|---|\n| 1 | A |  | todo |\n",
+            Status.KEPT,
+            "| # | Idea | Result | Status |\n|---|---|---|---|\n| 1 | A | a \\| b | kept |\n",
+        ),
     ],
-)  # fmt: skip
+)
 def test_lists_and_tables(before: str, status: Status, after: str) -> None:
     assert with_status(before, "a", status, "a | b") == after
 
@@ -108,9 +145,36 @@ def test_a_contradiction_is_mended_by_writing_what_the_heading_says() -> None:
 
 @pytest.mark.parametrize(
     "result",
-    ["+9 %", "a: b", "x # y", "null", "yes", "12", "- a", "'q'", '"q"', "back\\slash", "| >", "{a}", "[a]", "&a", "*a", "!x", "%x", "@x",
-     "`x`", "```", "ends:", "ünï ✅", "~", "=", "2026-01-01", "a\tb", "#"],
-)  # fmt: skip
+    [
+        "+9 %",
+        "a: b",
+        "x # y",
+        "null",
+        "yes",
+        "12",
+        "- a",
+        "'q'",
+        '"q"',
+        "back\\slash",
+        "| >",
+        "{a}",
+        "[a]",
+        "&a",
+        "*a",
+        "!x",
+        "%x",
+        "@x",
+        "`x`",
+        "```",
+        "ends:",
+        "ünï ✅",
+        "~",
+        "=",
+        "2026-01-01",
+        "a\tb",
+        "#",
+    ],
+)
 def test_any_result_can_be_read_back(result: str) -> None:
     written = with_status(block("id: a"), "a", Status.KEPT, result)
     assert read_plan(written).items[0].result == " ".join(result.split())

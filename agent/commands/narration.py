@@ -33,14 +33,22 @@ class PlainNarrator(AbstractContextManager["PlainNarrator"]):
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stdout
         self._began = self._said = time.monotonic()
+        self._doing = ""
 
     def tell(self, what: str, text: str) -> None:
         self._said = time.monotonic()
         print(f"{self._said - self._began:7.1f}s {MARKS.get(what, ' ')} {clean(text)}", file=self._out, flush=True)
 
     def now(self, text: str) -> None:
+        self._doing = text
+        self._remark("")
+
+    def detail(self, text: str) -> None:
+        self._remark(f": {text}")
+
+    def _remark(self, detail: str) -> None:
         if time.monotonic() - self._said >= QUIET_S:
-            self.tell("plain", clip(f"... {text}", 110))
+            self.tell("plain", clip(f"... {self._doing}{detail}", 110))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -56,7 +64,7 @@ class LiveNarrator(AbstractContextManager["LiveNarrator"]):
 
         self._console = console
         self._status: Any = Status("", console=console, spinner="dots", refresh_per_second=4)
-        self._doing, self._since = "starting", time.monotonic()
+        self._doing, self._detail, self._since = "starting", "", time.monotonic()
         self._done = threading.Event()
         self._ticker = threading.Thread(target=self._tick, daemon=True)
 
@@ -74,17 +82,20 @@ class LiveNarrator(AbstractContextManager["LiveNarrator"]):
         self._console.print(line)
 
     def now(self, text: str) -> None:
-        if text.split(":", 1)[0] != self._doing.split(":", 1)[0]:
-            self._since = time.monotonic()
-        self._doing = clean(text)
+        self._doing, self._detail, self._since = clean(text), "", time.monotonic()
+        self._show()
+
+    def detail(self, text: str) -> None:
+        self._detail = clean(text)
         self._show()
 
     def _show(self) -> None:
         from rich.text import Text
 
         seconds = time.monotonic() - self._since
-        room = max(20, self._console.width - 16)
-        self._status.update(Text.assemble((self._doing[:room], "cyan"), (f"  {seconds:.0f} s", "dim")))
+        room = max(20, self._console.width - len(self._doing) - 16)
+        detail = f"  {clip(self._detail, room)}" if self._detail else ""
+        self._status.update(Text.assemble((self._doing, "cyan"), (detail, "dim"), (f"  {seconds:.0f} s", "dim")))
 
     def _tick(self) -> None:
         while not self._done.wait(0.5):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from optagent.agent.errors import BadInput
-from optagent.agent.ledger import Ledger, fold, side_by_side
+from optagent.agent.ledger import Ledger, fold, total_gain
 from optagent.agent.plan.model import Plan, Status
 from optagent.agent.plan.read import read_plan
 from optagent.agent.records import Baseline
@@ -74,7 +74,6 @@ def _read_plan(root: Path, name: str) -> Plan:
 
 def status_view(outline: Outline, plan: Plan, ledger: Ledger, at_work: str | None) -> dict[str, Any]:
     """The status as a JSON object; the screen is drawn from it."""
-    confirmed = side_by_side(ledger)
     current = ledger.current()
     return {
         "campaign": outline.name,
@@ -83,7 +82,7 @@ def status_view(outline: Outline, plan: Plan, ledger: Ledger, at_work: str | Non
         "at_work": at_work,
         "first_baseline": _baseline(ledger.first_baseline),
         "baseline": _baseline(ledger.baseline),
-        "gain": confirmed.effect if confirmed else None,
+        "total_gain": total_gain(ledger),
         "under_way": f"{current.id} {current.title}" if current else None,
         "plan": outline.plan,
         "problems": [f"{outline.plan}:{p.line}: {p.message}" for p in plan.problems if p.fatal],
@@ -138,11 +137,12 @@ def screen(view: dict[str, Any]) -> list[str]:
     from optagent.agent.commands.printable import clip
 
     simulated = "  (simulated deployment)" if view["simulated"] else ""
-    lines = [f"{view['campaign']}{simulated}", f"objective  {view['objective']}"]
-    lines.append(f"baseline   {_figure(view['baseline'])}")
+    lines = [f"{view['campaign']}{simulated}", *_entry("objective", view["objective"])]
+    lines += _entry("baseline", _figure(view["baseline"]))
     if view["first_baseline"] and view["first_baseline"] != view["baseline"]:
-        gain = f"; together {view['gain']:+.1%}, side by side" if view["gain"] is not None else ""
-        lines.append(f"started    {_figure(view['first_baseline'])}{gain}")
+        lines += _entry("started at", _figure(view["first_baseline"]))
+    if view["total_gain"]:
+        lines += _entry("gain", view["total_gain"])
     if view["at_work"]:
         lines.append(f"at work    {view['at_work']}")
     if view["under_way"]:
@@ -169,8 +169,16 @@ def screen(view: dict[str, Any]) -> list[str]:
     return [clip(line, WIDTH) for line in lines]
 
 
+def _entry(name: str, text: str) -> list[str]:
+    """A named line, wrapped under its name."""
+    from textwrap import wrap
+
+    return wrap(text, WIDTH, initial_indent=f"{name:<11}", subsequent_indent=" " * 11) or [name]
+
+
 def _figure(baseline: dict[str, Any] | None) -> str:
     if baseline is None:
         return "not measured yet"
     value = f"{baseline['metric']} {baseline['value']:.4g}" if baseline["value"] is not None else "not measured yet"
-    return f"{value}{'' if baseline['verified'] else ' (unverified)'}  {baseline['label']}  [{baseline['environment']}]"
+    state = "" if baseline["verified"] else " (unverified)"
+    return f"{value}{state}, {baseline['label']}, environment {baseline['environment']}"

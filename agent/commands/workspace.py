@@ -85,7 +85,7 @@ def ensure_writable(space: Workspace) -> None:
 
 
 def live(space: Workspace, narrator: Narrator) -> LiveToolbox:
-    return LiveToolbox(space.root, space.config.deployment, narrator.now)
+    return LiveToolbox(space.root, space.config.deployment, narrator.detail)
 
 
 def open_session(
@@ -116,4 +116,7 @@ class Silent:
         pass
 
     def now(self, text: str) -> None:
+        pass
+
+    def detail(self, text: str) -> None:
         pass

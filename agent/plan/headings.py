@@ -9,7 +9,6 @@ from typing import NamedTuple
 from optagent.agent.markdown import plain
 from optagent.agent.plan.marks import Mark, take_marks
 
-
 LONGEST = 500
 """Characters of a heading that are looked at."""
 
