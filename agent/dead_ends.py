@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from optagent.agent.change import Change, change_body, describe
 from optagent.agent.conditions import holds, parse_condition
 from optagent.agent.records import DeadEnd, Part
-from optagent.tools.calls.logs import Cause, LogReading
+
+if TYPE_CHECKING:
+    from optagent.tools.calls.logs import Cause, LogReading
 
 
 def is_same_or_more(change: Change, dead: Change) -> bool:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from optagent.agent.plan.model import Plan, Status
+from optagent.agent.plan.owner import edited_by_owner
 from optagent.agent.plan.write import with_status
 from optagent.agent.reconcile import sha256
 from optagent.agent.session import Session
-from optagent.agent.standing import edited_by_owner
 from optagent.tools.calls.files import ReadText, WriteText
 
 TRIES = 3
@@ -23,23 +23,33 @@ def set_status(session: Session, item: str, status: Status, result: str = "") ->
 
 def write_statuses(session: Session, statuses: Mapping[str, Status]) -> None:
     """Put these statuses into the plan's document, each with its recorded result, touching nothing else."""
+    from tenacity import Retrying, retry_if_result, stop_after_attempt
+
+    again = Retrying(
+        stop=stop_after_attempt(TRIES),
+        retry=retry_if_result(lambda done: not done),
+        retry_error_callback=lambda state: False,
+    )
+    if again(_write_once, session, statuses):
+        session.note("plan-written", {"statuses": statuses})
+    else:
+        path = session.config.plan
+        session.narrator.tell("note", f"{path} could not be brought up to date; the journal has the statuses")
+
+
+def _write_once(session: Session, statuses: Mapping[str, Status]) -> bool:
+    """Whether the plan shows the statuses now; not when its owner saved it in between."""
     path = session.config.plan
-    for _ in range(TRIES):
-        read = session.toolbox.read_text(ReadText(path=path))
-        if read.text is None:
-            break
-        text = read.text
-        for item, status in statuses.items():
-            text = with_status(text, item, status, session.ledger.item_result.get(item, ""))
-        if text == read.text:
-            session.note("plan-written", {"statuses": statuses})
-            return
-        key = f"{session.ledger.sitting}:plan:{session.ledger.seq}:{sha256(text)[:12]}"
-        written = session.toolbox.write_text(WriteText(key=key, path=path, text=text, expect_sha256=read.sha256))
-        if written.written:
-            session.note("plan-written", {"statuses": statuses})
-            return
-    session.narrator.tell("note", f"{path} could not be brought up to date; the journal has the statuses")
+    read = session.toolbox.read_text(ReadText(path=path))
+    if read.text is None:
+        return False
+    text = read.text
+    for item, status in statuses.items():
+        text = with_status(text, item, status, session.ledger.item_result.get(item, ""))
+    if text == read.text:
+        return True
+    key = f"{session.ledger.sitting}:plan:{session.ledger.seq}:{sha256(text)[:12]}"
+    return session.toolbox.write_text(WriteText(key=key, path=path, text=text, expect_sha256=read.sha256)).written
 
 
 def bring_up_to_date(session: Session, plan: Plan) -> None:

@@ -10,6 +10,7 @@ from optagent.agent.change import describe
 from optagent.agent.conditions import holds, parse_condition
 from optagent.agent.dead_ends import matching, worth_another_look
 from optagent.agent.plan.model import Item, Plan, Risk, Status
+from optagent.agent.plan.owner import edited_by_owner, effective_status
 from optagent.agent.principles import PrinciplesLike, conflicts
 from optagent.agent.records import DeadEnd, Option, Question
 
@@ -58,22 +59,8 @@ class Bench:
 Rule = Callable[[Item, Bench], Standing | None]
 
 
-def edited_by_owner(item: Item, last_written: Mapping[str, Status]) -> bool:
-    """Whether the plan's status is the owner's: it is not what was last written into the plan for this item."""
-    written = last_written.get(item.id)
-    if written is None:
-        return item.status is Status.DROPPED
-    return item.status is not written
-
-
 def status_of(item: Item, bench: Bench) -> Status:
-    """The journal's word on an item; the plan's own where the journal has none, or where the owner reopened or dropped it."""
-    recorded = bench.status.get(item.id)
-    if recorded is None:
-        return item.status
-    if edited_by_owner(item, bench.written) and item.status in (Status.OPEN, Status.DROPPED):
-        return item.status
-    return recorded
+    return effective_status(item, bench.status, bench.written)
 
 
 def _conflicting_status(item: Item, bench: Bench) -> Standing | None:

@@ -7,7 +7,9 @@ describes it for people who write one by hand.
 
 from __future__ import annotations
 
+import gzip
 import json
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,6 +22,7 @@ from optagent.tools.routed import RoutedToolbox
 from optagent.tools.toolbox import Toolbox
 
 RECORDING_VERSION = 1
+GZIP = b"\x1f\x8b"
 R = TypeVar("R", bound=Result)
 Sink = Callable[[dict[str, Any]], None]
 
@@ -86,10 +89,11 @@ class RecordingFile:
 
 
 def read_recording(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of a recording. Raises RecordingBroken with the line that is not a JSON object."""
+    """(line number, object) of a recording, which may be compressed with gzip. Raises RecordingBroken with the line that is not a JSON object."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+        raw = path.read_bytes()
+        lines = (gzip.decompress(raw) if raw[:2] == GZIP else raw).decode().split("\n")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise RecordingBroken(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
     for number, text in enumerate(lines, 1):
         if not text.strip():

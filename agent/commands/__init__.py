@@ -7,53 +7,39 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
+import click
 
-app = typer.Typer(
-    name="optagent",
-    help="Carries an SGLang optimisation campaign from handoff to handoff: measures before it believes, "
-    "asks only what it cannot find out.",
-    no_args_is_help=True,
-    add_completion=True,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+from optagent import __version__
 
-_root = Path()
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object for scripts instead of a screen.")]
+CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object for scripts instead of a screen.")
+FILE = click.Path(path_type=Path)
 
 
-@app.callback()
-def _global(
-    directory: Annotated[Path, typer.Option("-C", metavar="DIR", help="The campaign folder.")] = Path(),
-    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
-) -> None:
-    global _root
-    _root = directory
-    if version:
-        from optagent import __version__
+@click.group(context_settings=CONTEXT)
+@click.version_option(__version__, prog_name="optagent")
+@click.option("-C", "root", type=FILE, default=Path(), metavar="DIR", help="The campaign folder (default: this one).")
+@click.pass_context
+def cli(context: click.Context, root: Path) -> None:
+    """Carries an SGLang optimisation campaign from handoff to handoff.
 
-        print(f"optagent {__version__}")
-        raise typer.Exit
+    Measures before it believes, and asks only what it cannot find out.
+    """
+    context.obj = root
 
 
-@app.command("continue")
+@cli.command("continue")
+@click.option("--steps", type=click.IntRange(min=1), help="Stop in order after this many steps.")
+@click.option("--dry-run", is_flag=True, help="Decide, say why, and do nothing.")
+@as_json
+@click.option("--record", type=FILE, metavar="FILE", help="Write every tool call of this sitting to a new file.")
+@click.option("--stub", type=FILE, metavar="FILE", help="With --dry-run: decide against scripted tool results.")
+@click.pass_obj
 def continue_(
-    steps: Annotated[int | None, typer.Option("--steps", min=1, help="Stop in order after this many steps.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Decide, say why, and do nothing.")] = False,
-    json: Json = False,
-    record: Annotated[
-        Path | None, typer.Option("--record", help="Write every tool call of this sitting to a new file.")
-    ] = None,
-    stub: Annotated[
-        Path | None, typer.Option("--stub", help="With --dry-run: decide against scripted tool results.")
-    ] = None,
-) -> None:
-    """Go on with the campaign if there are next steps, or stop and ask.
+    root: Path, steps: int | None, dry_run: bool, as_json: bool, record: Path | None, stub: Path | None
+) -> int:
+    """Go on if there are next steps, or stop and ask.
 
     Exit status: 0 ended in order, 3 waits for an answer, 1 failed, 2 bad input, 4 another process holds the campaign.
 
@@ -61,112 +47,120 @@ def continue_(
     """
     from optagent.agent.commands.going_on import go_on
 
-    raise typer.Exit(go_on(_root, steps=steps, dry_run=dry_run, as_json=json, record=record, stub=stub))
+    return go_on(root, steps=steps, dry_run=dry_run, as_json=as_json, record=record, stub=stub)
 
 
-@app.command()
-def answer(
-    question: Annotated[str, typer.Argument(metavar="ID", help="The question, for example Q1.")],
-    text: Annotated[str, typer.Argument(metavar="OPTION|TEXT", help="One of its options, or an answer in words.")],
-    json: Json = False,
-) -> None:
-    """Answer an open question. `optagent continue` then acts on it.
+@cli.command()
+@click.argument("question", metavar="ID")
+@click.argument("text", metavar="OPTION|TEXT")
+@as_json
+@click.pass_obj
+def answer(root: Path, question: str, text: str, as_json: bool) -> int:
+    """Answer an open question; `optagent continue` then acts on it.
 
     Example: optagent answer Q1 approve
     """
     from optagent.agent.commands.answering import give_answer
 
-    raise typer.Exit(give_answer(_root, question, text, as_json=json))
+    return give_answer(root, question, text, as_json=as_json)
 
 
-@app.command()
-def status(json: Json = False) -> None:
-    """Where the campaign stands, in one screen: objective, baseline, best, plan, questions, budget, last steps."""
+@cli.command()
+@as_json
+@click.pass_obj
+def status(root: Path, as_json: bool) -> int:
+    """Where the campaign stands, in one screen.
+
+    Objective, baseline, gain, plan, open questions, budget and the last steps.
+
+    Example: optagent status --json
+    """
     from optagent.agent.commands.status import show_status
 
-    raise typer.Exit(show_status(_root, as_json=json))
+    return show_status(root, as_json=as_json)
 
 
-@app.command()
-def plan(
-    check: Annotated[
-        bool,
-        typer.Option("--check", help="Only report what is wrong, with line numbers; exit status 2 if anything is."),
-    ] = False,
-    file: Annotated[Path | None, typer.Argument(help="A plan file; without it, the campaign's own.")] = None,
-    json: Json = False,
-) -> None:
+@cli.command()
+@click.argument("file", type=FILE, required=False)
+@click.option(
+    "--check", is_flag=True, help="Only report what is wrong, with line numbers; exit status 2 if anything is."
+)
+@as_json
+@click.pass_obj
+def plan(root: Path, file: Path | None, check: bool, as_json: bool) -> int:
     """Show the ranked plan as it is understood, or check it.
 
     Example: optagent plan --check plans/eagle-fast-verify.md
     """
     from optagent.agent.commands.planning import show_plan
 
-    raise typer.Exit(show_plan(_root, file, check=check, as_json=json))
+    return show_plan(root, file, check=check, as_json=as_json)
 
 
-@app.command()
-def handoff(
-    write: Annotated[
-        bool, typer.Option("--write", help="Write a handoff now, whatever state the campaign is in.")
-    ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="Hold every claim of the latest handoff against the world.")
-    ] = False,
-    json: Json = False,
-) -> None:
+@cli.command()
+@click.option("--write", is_flag=True, help="Write a handoff now, whatever state the campaign is in.")
+@click.option("--check", is_flag=True, help="Hold every claim of the latest handoff against the world.")
+@as_json
+@click.pass_obj
+def handoff(root: Path, write: bool, check: bool, as_json: bool) -> int:
     """Show the latest handoff, write a new one, or check it.
 
     Exit status of --check: 0 when nothing is found broken, 1 when a claim does not hold.
+
+    Example: optagent handoff --check
     """
     from optagent.agent.commands.handing_off import handle_handoff
 
-    raise typer.Exit(handle_handoff(_root, write=write, check=check, as_json=json))
+    return handle_handoff(root, write=write, check=check, as_json=as_json)
 
 
-@app.command()
-def replay(
-    recording: Annotated[Path, typer.Argument(help="A file that `optagent continue --record` wrote.")],
-    json: Json = False,
-) -> None:
-    """Run the state machine again on a recorded session, with stub tools. Exit status 1 at the first divergence."""
+@cli.command()
+@click.argument("recording", type=FILE)
+@as_json
+def replay(recording: Path, as_json: bool) -> int:
+    """Run the state machine again on a recorded session, with stub tools.
+
+    Exit status 1 at the first call that differs from the recording.
+
+    Example: optagent replay session.jsonl
+    """
     from optagent.agent.commands.replaying import replay_recording
 
-    raise typer.Exit(replay_recording(recording, as_json=json))
+    return replay_recording(recording, as_json=as_json)
 
 
-@app.command()
-def init(
-    directory: Annotated[
-        Path, typer.Argument(metavar="DIR", help="The folder to make; it may exist without a campaign in it.")
-    ],
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the campaign; the folder's name by default.")
-    ] = None,
-) -> None:
+@cli.command()
+@click.argument("directory", type=FILE, metavar="DIR")
+@click.option("--name", help="Name of the campaign (default: the folder's).")
+def init(directory: Path, name: str | None) -> int:
     """Make a campaign folder with a commented optagent.toml and an example plan.
 
     Example: optagent init campaigns/kimi
     """
     from optagent.agent.commands.initialising import make_campaign
 
-    raise typer.Exit(make_campaign(directory, name))
+    return make_campaign(directory, name)
 
 
 def main() -> None:
     """Run the command; errors that a person can act on become one line and an exit status."""
-    from optagent.agent.errors import Diverged, OptagentError
+    from optagent.agent.errors import OptagentError
     from optagent.tools.errors import ReplayDiverged, ToolFailure
 
     try:
-        app()
-    except (Diverged, ReplayDiverged) as error:
-        _stop(str(error), 1)
+        sys.exit(cli.main(prog_name="optagent", standalone_mode=False))
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
     except OptagentError as error:
         _stop(str(error), error.exit_status)
+    except ReplayDiverged as error:
+        _stop(str(error), 1)
     except ToolFailure as error:
         _stop(str(error), 2)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, click.Abort):
         _stop("interrupted; `optagent continue` goes on from here", 130)
 
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from optagent.agent.errors import BadInput
-from optagent.agent.ledger import Ledger, fold, total_gain
-from optagent.agent.plan.model import Plan, Status
+from optagent.agent.plan.model import Plan
+from optagent.agent.plan.owner import effective_status
 from optagent.agent.plan.read import read_plan
-from optagent.agent.records import Baseline
-from optagent.agent.standing import edited_by_owner
-from optagent.tools.journal_store import JournalStore
-from optagent.tools.lock import holder
 
 WIDTH = 78
+EMPTY: dict[str, Any] = {
+    "first_baseline": None, "baseline": None, "total_gain": "", "under_way": None, "recorded": {}, "written": {},
+    "results": {}, "dead_ends": 0, "questions": [], "sitting": None, "steps": 0, "experiments": 0, "last_steps": [],
+    "handoff": None,
+}  # fmt: skip
+"""What the journal says before anything was recorded."""
 
 
-@dataclass(frozen=True)
-class Outline:
+class Outline(NamedTuple):
     """The few settings that a screen needs."""
 
     name: str
@@ -37,12 +37,19 @@ def show_status(root: Path, *, as_json: bool) -> int:
     root = root.resolve()
     outline = read_outline(root)
     plan = _read_plan(root, outline.plan)
-    with JournalStore.open(root / ".optagent" / "journal.db", create=False, read_only=True) as store:
-        ledger = fold(store.entries())
-    at_work = holder(root / ".optagent" / "lock")
-    view = status_view(outline, plan, ledger, str(at_work) if at_work else None)
+    at_work = _at_work(root / ".optagent" / "lock")
+    view = status_view(outline, plan, read_ledger(root), at_work)
     print(json.dumps(view, ensure_ascii=False) if as_json else "\n".join(screen(view)))
     return 0
+
+
+def _at_work(lock: Path) -> str | None:
+    if not lock.exists():
+        return None
+    from optagent.tools.lock import holder
+
+    found = holder(lock)
+    return str(found) if found else None
 
 
 def read_outline(root: Path) -> Outline:
@@ -72,18 +79,31 @@ def _read_plan(root: Path, name: str) -> Plan:
         raise BadInput(name, f"this plan cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
-def status_view(outline: Outline, plan: Plan, ledger: Ledger, at_work: str | None) -> dict[str, Any]:
+def read_ledger(root: Path) -> dict[str, Any]:
+    """What the journal says, from the view that was kept with its last entry, or by folding all of them."""
+    path = root / ".optagent" / "journal.db"
+    if not path.exists():
+        return EMPTY
+    from optagent.tools.journal_store import JournalStore
+
+    with JournalStore.open(path, create=False, read_only=True) as store:
+        kept = store.load_view("ledger")
+        if kept is not None and kept.seq == store.last_seq():
+            return kept.body
+        from optagent.agent.ledger import fold
+        from optagent.agent.ledger_view import ledger_view
+
+        return ledger_view(fold(store.entries()))
+
+
+def status_view(outline: Outline, plan: Plan, seen: dict[str, Any], at_work: str | None) -> dict[str, Any]:
     """The status as a JSON object; the screen is drawn from it."""
-    current = ledger.current()
+    results, recorded, written = seen["results"], seen["recorded"], seen["written"]
     return {
         "campaign": outline.name,
         "simulated": outline.simulated,
         "objective": outline.objective,
         "at_work": at_work,
-        "first_baseline": _baseline(ledger.first_baseline),
-        "baseline": _baseline(ledger.baseline),
-        "total_gain": total_gain(ledger),
-        "under_way": f"{current.id} {current.title}" if current else None,
         "plan": outline.plan,
         "problems": [f"{outline.plan}:{p.line}: {p.message}" for p in plan.problems if p.fatal],
         "items": [
@@ -91,45 +111,19 @@ def status_view(outline: Outline, plan: Plan, ledger: Ledger, at_work: str | Non
                 "id": i.id,
                 "rank": i.rank,
                 "title": i.title,
-                "status": str(_status(i, ledger)),
-                "result": ledger.item_result.get(i.id, i.result),
+                "status": str(effective_status(i, recorded, written)),
+                "result": results.get(i.id, i.result),
             }
             for i in plan.items
         ],
-        "dead_ends": len(ledger.dead_ends),
-        "questions": [
-            {"id": q.id, "reason": q.reason, "text": q.text, "options": [o.key for o in q.options]}
-            for q in ledger.open_questions()
-        ],
         "budget": {
-            "sitting": ledger.sitting or None,
-            "steps": ledger.steps,
+            "sitting": seen["sitting"],
+            "steps": seen["steps"],
             "steps_allowed": outline.steps,
             "hours_allowed": outline.hours,
         },
-        "experiments": len(ledger.experiments),
-        "last_steps": ledger.recent[-6:],
-        "handoff": ledger.handoffs[-1] if ledger.handoffs else None,
+        **{k: v for k, v in seen.items() if k not in ("results", "recorded", "written", "sitting", "steps")},
     }
-
-
-def _status(item: Any, ledger: Ledger) -> Status:
-    recorded = ledger.item_status.get(item.id)
-    if recorded is None or (
-        edited_by_owner(item, ledger.plan_written) and item.status in (Status.OPEN, Status.DROPPED)
-    ):
-        return Status(item.status)
-    return recorded
-
-
-def _baseline(baseline: Baseline | None) -> dict[str, Any] | None:
-    if baseline is None:
-        return None
-    m = baseline.measurement
-    return {
-        "label": baseline.label, "environment": baseline.configuration.environment,
-        "metric": m.metric if m else None, "value": m.value if m else None, "verified": bool(m and m.verified),
-    }  # fmt: skip
 
 
 def screen(view: dict[str, Any]) -> list[str]:

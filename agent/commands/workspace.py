@@ -11,6 +11,7 @@ from typing import Any
 
 from optagent.agent.config import CampaignConfig, load_config
 from optagent.agent.errors import BadInput, CampaignBusy
+from optagent.agent.ledger_view import keep_view
 from optagent.agent.session import LedgerJournal, Narrator, Session
 from optagent.tools.dry import DryToolbox
 from optagent.tools.journal_store import Journal, JournalStore
@@ -64,7 +65,9 @@ def writing(
             if lease.note:
                 narrator.tell("note", lease.note)
             with JournalStore.open(space.journal_path, create=True) as store:
-                yield open_session(space, store, live(space, narrator), narrator, sink)
+                session = open_session(space, store, live(space, narrator), narrator, sink)
+                yield session
+                keep_view(session.journal)
     except Held as error:
         raise CampaignBusy(f"{error.holder} is at work on this campaign; wait until it ends, or stop it") from None
 
