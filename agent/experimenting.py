@@ -13,14 +13,14 @@ from optagent.agent.change import Change, apply_change
 from optagent.agent.dead_ends import cause_text, log_evidence
 from optagent.agent.decide import Step, StepKind
 from optagent.agent.gates import PROMPTS, judge_samples
-from optagent.agent.judging import geometric_mean, judgement
+from optagent.agent.judging import judgement
 from optagent.agent.ledger import BASELINE, CONFIRM, ITEM, Experiment, Failure, Run
 from optagent.agent.plan.model import Status
 from optagent.agent.plan_sync import set_status
 from optagent.agent.reconciling import install, stop_server
 from optagent.agent.session import Session, next_id
 from optagent.agent.situation import noise_for
-from optagent.agent.verdict import Judgement
+from optagent.agent.verdict import Judgement, geometric_mean
 from optagent.tools.calls.bench import Bench, BenchRun, Sample
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.files import ReadText

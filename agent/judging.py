@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from optagent.agent.cells import hopeless
 from optagent.agent.ledger import BASELINE, ITEM, Experiment
 from optagent.agent.records import Baseline
-from optagent.agent.verdict import Judgement, Noise, Verdict, judge, noise_of, screen
+from optagent.agent.verdict import Judgement, Noise, Verdict, geometric_mean, judge, noise_of, screen
 
 
 def judgement(
@@ -62,10 +62,6 @@ def _baseline(experiment: Experiment, baseline: Baseline, tolerance: float) -> J
         "" if holds else f", out of {tolerance:.0%}"
     )
     return Judgement(Verdict.KEEP if holds else Verdict.INCONCLUSIVE, because, off)
-
-
-def geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(sum(math.log(v) for v in values) / len(values))
 
 
 def _guards(experiment: Experiment, guards: Mapping[str, float]) -> dict[str, tuple[float, float]]:

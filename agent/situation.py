@@ -11,7 +11,7 @@ from optagent.agent.principles import PrinciplesLike
 from optagent.agent.reconcile import Findings
 from optagent.agent.records import Baseline, DeadEnd, Question
 from optagent.agent.standing import Bench
-from optagent.agent.verdict import Noise, Verdict, pooled
+from optagent.agent.verdict import Noise, Verdict, geometric_mean, pooled
 
 
 @dataclass(frozen=True)
@@ -112,8 +112,17 @@ def baseline_check(ledger: Ledger, baseline: Baseline, tolerance: float) -> Base
             measured = measured or e.verdict == Verdict.KEEP
         elif e.verdict == Verdict.KEEP and e.candidate is not None and e.candidate.fingerprint() == mark:
             measured = True
+        elif e.base.fingerprint() == mark and _has_drifted(e, baseline, tolerance):
+            measured = False
     failed = [e.failures[-1].summary for e in settled if e.failures and e.failures[-1].arm == "baseline"]
     return BaselineCheck(measured, off, misses, failed[-1] if failed else "")
+
+
+def _has_drifted(e: Experiment, baseline: Baseline, tolerance: float) -> bool:
+    """Whether the baseline's own runs in this experiment lie out of tolerance of its record: it has to be looked at
+    again before anything else is held against it."""
+    values, record = list(e.values("baseline").values()), baseline.measurement
+    return bool(values) and record is not None and abs(geometric_mean(values) / record.value - 1) > tolerance
 
 
 def noise_for(ledger: Ledger, environment: str) -> Noise | None:

@@ -70,6 +70,21 @@ def pooled(noises: Sequence[Noise]) -> Noise:
     return Noise(math.sqrt(sum(n.launch_sd**2 * n.df for n in noises) / df), df)
 
 
+def geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(sum(math.log(v) for v in values) / len(values))
+
+
+def with_pairs(noise: Noise, gains: Sequence[float]) -> Noise:
+    """The noise as the pairs themselves show it, where that is more than was learnt before: a machine may have become
+    restless since, and a verdict that does not see it claims too much. It is never taken to be less."""
+    if len(gains) < 2:
+        return noise
+    mean = sum(gains) / len(gains)
+    pair_sd = math.sqrt(sum((g - mean) ** 2 for g in gains) / (len(gains) - 1))
+    both = pooled([noise, Noise(pair_sd / math.sqrt(2), len(gains) - 1)])
+    return both if both.launch_sd > noise.launch_sd else noise
+
+
 def gain(baseline: float, candidate: float, direction: str) -> float:
     """100·ln(candidate/baseline), turned so that plus is better. Both values must be above zero."""
     ratio = 100 * math.log(candidate / baseline)
@@ -117,6 +132,7 @@ def judge(
     if n == 0:
         return Judgement(Verdict.MORE, "nothing measured yet")
     gains = [gain(b, c, direction) for b, c in pairs]
+    noise = with_pairs(noise, gains)
     mean, delta = sum(gains) / n, 100 * math.log1p(min_effect)
     llr = delta / noise.pair_sd**2 * (sum(gains) - n * delta / 2)
     low, high = _interval(mean, noise, n)

@@ -107,7 +107,7 @@ SIGNATURES: tuple[Signature, ...] = (
     ),
     _s(
         r"does not support multicast|No supported CUDA architectures found for major versions"
-        r"|allreduce fusion requires|custom_all_reduce|CustomAllreduce|symm(?:etric)?_?mem(?:ory)?.*not supported"
+        r"|allreduce fusion requires|custom_all_reduce|CustomAllreduce|[Ss]ymm(?:etric)?[_ ]?[Mm]em(?:ory)?.*not supported"
         r"|expandable_segments",
         "allreduce-unsupported", "disable-feature", "custom or fused all-reduce does not work on these GPUs or links",
     ),

@@ -89,7 +89,8 @@ class RecordingFile:
 
 
 def read_recording(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of a recording, which may be compressed with gzip. Raises RecordingBroken with the line that is not a JSON object."""
+    """(line number, object) of a recording, which may be compressed with gzip. Raises RecordingBroken with the line that
+    is not a JSON object."""
     try:
         raw = path.read_bytes()
         lines = (gzip.decompress(raw) if raw[:2] == GZIP else raw).decode().split("\n")

@@ -43,6 +43,10 @@ class Start:
     dying_s: float = DYING_S
 
 
+NOTHING_TO_DRAIN_S = 5.0
+"""A server that never served has no requests to finish, and may not react to SIGTERM at all while it loads."""
+
+
 def launch(start: Start, report: Report) -> Launched:
     """Start the server and wait until it serves, dies or stands still.
 
@@ -69,7 +73,7 @@ def launch(start: Start, report: Report) -> Launched:
         _stop_family(family, start.records, start.timeouts.stop_s)
         raise
     if launched.outcome != "ready":
-        left = _stop_family(family, start.records, start.timeouts.stop_s)
+        left = _stop_family(family, start.records, min(start.timeouts.stop_s, NOTHING_TO_DRAIN_S))
         launched = launched.model_copy(update={"exit_code": processes.exit_code(root)})
         if left:
             launched = launched.model_copy(update={"problem": left})
