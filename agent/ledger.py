@@ -95,7 +95,8 @@ class Experiment:
 
 @dataclass
 class Ledger:
-    """Folded state. Kinds of entries it knows:
+    """Folded state. `lifted` are items whose own dead ends do not bind them until they have a verdict: an experiment on
+    them is under way, or the owner wants another try. Kinds of entries it knows:
 
     sitting, took-over, attempt, baseline, first-baseline, experiment, candidate, run, failure, gate, verdict, dead-end,
     reopened, item-status, plan-written, question, answer, intent, result, launched, stopped, restored, handoff.
@@ -124,6 +125,7 @@ class Ledger:
     processes: dict[tuple[int, float], str] = field(default_factory=dict)
     known_dirt: set[str] = field(default_factory=set)
     to_set_aside: set[str] = field(default_factory=set)
+    lifted: set[str] = field(default_factory=set)
     pending: dict[str, dict[str, Any]] = field(default_factory=dict)
     recent: list[str] = field(default_factory=list)
     started_at: str = ""
@@ -230,6 +232,8 @@ def _experiment(ledger: Ledger, entry: Entry) -> None:
         item=b.get("item"), change=change_from(b.get("change", {})), goal=b.get("goal", 0), began=entry.at,
         candidate=configuration_from(b["candidate"]) if b.get("candidate") else None,
     )  # fmt: skip
+    if b.get("item"):
+        ledger.lifted.add(b["item"])
     ledger.steps += 1
 
 
@@ -272,6 +276,7 @@ def _verdict(ledger: Ledger, entry: Entry) -> None:
         values = list(done.values(arm).values())
         if configuration and len(values) >= 2:
             ledger.noise.setdefault(configuration.environment, []).append(noise_of(values))
+    ledger.lifted.discard(done.item or "")
     if done.verdict == Verdict.KEEP and done.item is not None:
         ledger.dead_ends = {k: d for k, d in ledger.dead_ends.items() if d.item != done.item and k != done.item}
     effect = f" {done.effect:+.1%}" if done.effect is not None and done.kind != BASELINE else ""
@@ -306,13 +311,28 @@ def _question(ledger: Ledger, entry: Entry) -> None:
 
 
 def _answer(ledger: Ledger, entry: Entry) -> None:
-    asked = ledger.questions[entry.body["id"]]
-    ledger.questions[asked.id] = replace(asked, answer=entry.body["answer"])
-    if asked.reason == "unrecorded-work" and entry.body["answer"] == "set-aside":
+    asked, answer = ledger.questions[entry.body["id"]], entry.body["answer"]
+    ledger.questions[asked.id] = replace(asked, answer=answer)
+    if asked.reason == "unrecorded-work" and answer == "set-aside":
         ledger.to_set_aside.update(asked.facts)
-    if asked.reason == "too-noisy" and entry.body["answer"] == "quiet":
+    if asked.reason == "too-noisy" and answer == "quiet":
         ledger.noise.clear()
-    _remember(ledger, f"{asked.id} was answered: {entry.body['answer']}")
+    if asked.reason == "baseline-moved" and answer == "accept" and ledger.baseline is not None:
+        ledger.baseline = replace(ledger.baseline, measurement=None)
+    if asked.item is not None:
+        _answer_about_item(ledger, asked, asked.item, answer)
+    _remember(ledger, f"{asked.id} was answered: {answer}")
+
+
+def _answer_about_item(ledger: Ledger, asked: Question, item: str, answer: str) -> None:
+    """The item's status after the answer. An answer that is none of the options leaves it parked."""
+    if answer in ("decline", "drop"):
+        ledger.item_status[item], ledger.item_result[item] = Status.DROPPED, f"left out by the owner ({asked.id})"
+    elif answer in ("approve", "allow", "again"):
+        ledger.item_status[item], ledger.item_result[item] = Status.OPEN, ""
+        ledger.lifted.add(item)
+    if asked.reason == "plan-ambiguous" and answer in ("journal", "again"):
+        ledger.plan_written.pop(item, None)
 
 
 def _intent(ledger: Ledger, entry: Entry) -> None:

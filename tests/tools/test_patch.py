@@ -16,7 +16,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from optagent.tools.calls.patch import ApplyPatch, DropPatch, KeepPatch, RestoreCheckout
+from optagent.tools.calls.patch import (
+    ApplyPatch,
+    CheckoutRestored,
+    CheckoutSettled,
+    DropPatch,
+    KeepPatch,
+    PatchApplied,
+    RestoreCheckout,
+)
 from optagent.tools.deployment import Deployment
 from optagent.tools.patch import apply_patch, drop_patch, keep_patch, look_at_checkout, restore_checkout
 
@@ -474,19 +482,12 @@ def test_the_hash_of_what_is_uncommitted_is_one_of_content(source: Source) -> No
 OPERATION = """
 import sys
 from pathlib import Path
-from optagent.tools.calls.patch import *
-from optagent.tools.deployment import Deployment
 from optagent.tools import patch
-root, operation, base = Path(sys.argv[1]), *sys.argv[2:]
-arguments = {"apply": {"base": base, "diff": (root / "many.diff").read_text(), "message": "m"}, "drop": {"base": base}}
-if operation == "restore":
-    request = RestoreCheckout(key="restore", revision=base, reason="kill")
-    result = patch.restore_checkout(root, Deployment(source="source"), request)
-else:
-    kind = {"apply": ApplyPatch, "keep": KeepPatch, "drop": DropPatch}[operation]
-    request = kind(key=operation, experiment="e1", **arguments.get(operation, {}))
-    result = getattr(patch, operation + "_patch")(root, Deployment(source="source"), request)
-sys.exit(result.problem)
+from optagent.tools.calls import patch as calls
+from optagent.tools.deployment import Deployment
+root, operation, request = Path(sys.argv[1]), *sys.argv[2:]
+kind = getattr(calls, request).model_validate_json((root / "request.json").read_text())
+getattr(patch, operation)(root, Deployment(source="source"), kind)
 """
 DEADLY_GIT = """#!/bin/sh
 # Counts its calls; the fatal one takes the whole process group, or only the process that called it, with it.
@@ -503,7 +504,7 @@ kill -9 0
 """
 MANY = "".join(
     f"--- /dev/null\n+++ b/many/f{n}.py\n@@ -0,0 +1,40 @@\n" + "".join(f"+value_{i} = {n}\n" for i in range(40))
-    for n in range(150)
+    for n in range(60)
 )
 NOTES = {f"notes/{n}.txt": f"{n}\n" for n in range(60)} | {"engine.py": "mine\n", "many/f3.py": "mine too\n"}
 
@@ -516,36 +517,66 @@ def final_state(source: Source) -> tuple[object, ...]:
     return source.branch(), source.revision("HEAD^{tree}"), source.status(), trees, saved
 
 
-def run_operation(source: Source, operation: str, **deadly: str) -> int:
-    command = [sys.executable, "-c", OPERATION, str(source.root), operation, source.base]
-    env = dict(os.environ)
-    if deadly:
-        env |= deadly | {
-            "PATH": f"{source.root / 'bin'}:{env['PATH']}",
+def perform(source: Source, operation: str) -> None:
+    result: PatchApplied | CheckoutSettled | CheckoutRestored
+    match request_of(source, operation):
+        case ApplyPatch() as request:
+            result = apply_patch(source.root, DEPLOYMENT, request)
+        case KeepPatch() as request:
+            result = keep_patch(source.root, DEPLOYMENT, request)
+        case DropPatch() as request:
+            result = drop_patch(source.root, DEPLOYMENT, request)
+        case RestoreCheckout() as request:
+            result = restore_checkout(source.root, DEPLOYMENT, request)
+    assert result.problem is None
+
+
+def request_of(source: Source, operation: str) -> ApplyPatch | KeepPatch | DropPatch | RestoreCheckout:
+    match operation:
+        case "apply_patch":
+            return ApplyPatch(key="apply", experiment="e1", base=source.base, diff=MANY, message="m")
+        case "keep_patch":
+            return KeepPatch(key="keep", experiment="e1")
+        case "drop_patch":
+            return DropPatch(key="drop", experiment="e1", base=source.base)
+        case _:
+            return RestoreCheckout(key="restore", revision=source.base, reason="kill")
+
+
+def perform_with(source: Source, operation: str, **deadly: str) -> None:
+    """Perform it in a process of its own, with the git that may die."""
+    request = request_of(source, operation)
+    (source.root / "request.json").write_text(request.model_dump_json())
+    env = (
+        os.environ
+        | deadly
+        | {
+            "PATH": f"{source.root / 'bin'}:{os.environ['PATH']}",
             "GIT": shutil.which("git") or "git",
             "COUNT": str(source.root / "count"),
             "LOCK": str(source.top / ".git/index.lock"),
         }
-    return subprocess.run(command, env=env, start_new_session=True, check=False).returncode
+    )
+    command = [sys.executable, "-c", OPERATION, str(source.root), operation, type(request).__name__]
+    subprocess.run(command, env=env, start_new_session=True, check=False)
 
 
 def begun(root: Path, operation: str) -> Source:
     """A checkout in which `operation` has a good deal to do, and a git that can be told to die."""
     source = Source(root)
-    (root / "many.diff").write_text(MANY)
     (root / "count").write_text("0\n")
     (root / "bin").mkdir()
     (root / "bin/git").write_text(DEADLY_GIT)
     (root / "bin/git").chmod(0o755)
-    if operation != "apply":
+    if operation != "apply_patch":
         assert source.apply(MANY) is None
-    if operation == "restore":
+    if operation == "restore_checkout":
         for name, text in NOTES.items():
             source.write(name, text)
     return source
 
 
-@pytest.fixture(scope="module", params=["apply", "keep", "drop", "restore"])
+@pytest.fixture(scope="module", params=["apply_patch", "keep_patch", "drop_patch", "restore_checkout"])
 def interrupted(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Interrupted:
     return Interrupted(tmp_path_factory.mktemp(request.param), request.param)
 
@@ -557,7 +588,7 @@ class Interrupted:
         self.operation = operation
         self.template = begun(folder / "template", operation)
         calm = self.copy(folder / "calm")
-        assert run_operation(calm, operation, FATAL="0") == 0
+        perform_with(calm, operation, FATAL="0")
         self.calls = int((calm.root / "count").read_text())
         self.expected = final_state(calm)
 
@@ -569,19 +600,19 @@ class Interrupted:
 
 
 @given(data=st.data(), moment=st.sampled_from(["before", "during", "after", "orphaned"]), delay_ms=st.integers(0, 9))
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
 def test_killed_at_any_git_call_and_repeated_ends_the_same(
     interrupted: Interrupted, data: st.DataObject, moment: str, delay_ms: int
 ) -> None:
     fatal = data.draw(st.integers(1, interrupted.calls), label="fatal call")
     with tempfile.TemporaryDirectory() as folder:
         source = interrupted.copy(Path(folder) / "killed")
-        run_operation(source, interrupted.operation, FATAL=str(fatal), MOMENT=moment, DELAY_MS=str(delay_ms))
+        perform_with(source, interrupted.operation, FATAL=str(fatal), MOMENT=moment, DELAY_MS=str(delay_ms))
         assert int((source.root / "count").read_text()) == fatal
-        assert run_operation(source, interrupted.operation) == 0
+        perform(source, interrupted.operation)
         assert final_state(source) == interrupted.expected
         assert not list((source.top / ".git").rglob("*.lock"))
-        if interrupted.operation == "restore":
+        if interrupted.operation == "restore_checkout":
             assert_saved(source, NOTES)
 
 
