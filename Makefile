@@ -33,8 +33,11 @@ run: env ## the reference campaign on the simulated deployment, in a scratch fol
 	  echo "(the campaign lies in $(SCRATCH): $(BIN)/optagent -C $(SCRATCH) answer Q1 approve)"; \
 	elif [ $$status -ne 0 ]; then exit $$status; fi
 
-test: env ## all tests
-	@$(BIN)/python -m pytest
+test: env ## all tests that need no real SGLang
+	@$(BIN)/python -m pytest -m "not sglang"
+
+test-sglang: env ## the end-to-end tests on the SGLang that `make sglang-cpu` built
+	@$(BIN)/python -m pytest -m sglang tests/sglang_cpu
 
 check: env ## format, lint and types, as in CI
 	@$(BIN)/ruff format --check .
@@ -59,4 +62,4 @@ lock: ## write the lock files anew (needs uv)
 clean: ## remove everything that was made here
 	rm -rf $(VENV) .run .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
 
-.PHONY: help env run test check format benchmarks sglang-cpu lock clean
+.PHONY: help env run test test-sglang check format benchmarks sglang-cpu lock clean

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from optagent.agent.errors import BadInput
 from optagent.tools.calls.bench import Workload
 from optagent.tools.deployment import Deployment
 
 CONFIG_NAME = "optagent.toml"
+PREFIX = "OPTAGENT_"
+"""Of variables that override a key."""
 
 
 class _Section(BaseModel):
@@ -84,23 +87,23 @@ class CampaignConfig(_Section):
     measuring: Measuring = Measuring()
     gate: Gate = Gate()
 
-    @model_validator(mode="after")
-    def _environment_is_known(self) -> CampaignConfig:
-        if self.deployment.environment not in self.deployment.environments:
-            known = ", ".join(self.deployment.environments)
-            raise ValueError(f"deployment.environment is not among deployment.environments ({known})")
-        return self
+    @field_validator("deployment")
+    @classmethod
+    def _environment_is_known(cls, deployment: Deployment) -> Deployment:
+        if deployment.environment not in deployment.environments:
+            known = ", ".join(deployment.environments)
+            raise ValueError(f"environment {deployment.environment!r} is not among its environments ({known})")
+        return deployment
 
 
 class _FileAndEnvironment(CampaignConfig, BaseSettings):
     """optagent.toml with the variables that override it, as in OPTAGENT_DEPLOYMENT__PORT=31000."""
 
     model_config = SettingsConfigDict(
-        env_prefix="OPTAGENT_",
+        env_prefix=PREFIX,
         env_nested_delimiter="__",
         extra="forbid",
         frozen=True,
-        nested_model_default_partial_update=True,
     )
 
     @classmethod
@@ -117,19 +120,32 @@ class _FileAndEnvironment(CampaignConfig, BaseSettings):
 
 
 def parse_config(text: str, name: str = CONFIG_NAME) -> CampaignConfig:
-    """The campaign's configuration. Raises BadInput with file, line and key of the first thing that is wrong."""
+    """The campaign's configuration. Raises BadInput with file, line and key of the first thing that is wrong, or with
+    the variable that it comes from."""
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
-        raise BadInput(name, f"not valid TOML: {error}", int(line[1]) if line else None) from None
+        raise BadInput(
+            name, f"not valid TOML: {error}", int(line[1]) if line else max(1, len(text.splitlines()))
+        ) from None
     try:
         return _FileAndEnvironment(**data)
+    except SettingsError as error:
+        section = re.search(r'field "(\w+)"', str(error))
+        set_by = _variables(section[1] if section else "")
+        raise BadInput(", ".join(set_by), "a list or a table in a variable is written as JSON") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        path = [str(part) for part in first["loc"]]
-        where = ".".join(path) or "the file"
-        raise BadInput(name, f"{where}: {_plain(first)}", line_of(text, path)) from None
+        path, problem = _first_problem(error)
+        if set_by := _variables("__".join(path)):
+            raise BadInput(set_by[0], problem) from None
+        raise BadInput(name, problem, line_of(text, path)) from None
+
+
+def _variables(key: str) -> list[str]:
+    """The variables that set this key, or something in it."""
+    name = f"{PREFIX}{key}".upper()
+    return sorted(v for v in os.environ if v.upper() == name or v.upper().startswith(f"{name}__"))
 
 
 def config_from(body: Mapping[str, Any], where: str, line: int | None = None) -> CampaignConfig:
@@ -137,8 +153,7 @@ def config_from(body: Mapping[str, Any], where: str, line: int | None = None) ->
     try:
         return CampaignConfig.model_validate(body)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise BadInput(where, f"config.{'.'.join(map(str, first['loc']))}: {_plain(first)}", line) from None
+        raise BadInput(where, f"config.{_first_problem(error)[1]}", line) from None
 
 
 def load_config(root: Path) -> CampaignConfig:
@@ -172,6 +187,17 @@ def line_of(text: str, path: list[str]) -> int | None:
                 if full == path:
                     return number
     return best
+
+
+def _first_problem(error: ValidationError) -> tuple[list[str], str]:
+    """(path of the key, what is wrong with it)."""
+    first = error.errors()[0]
+    path = [str(part) for part in first["loc"]]
+    if first["loc"][:2] == ("deployment", "flags") and len(path) > 3:  # pydantic names the type it tried last
+        path, message = path[:3], "must be true, false, a number or a text"
+    else:
+        message = _plain(first)
+    return path, f"{'.'.join(path) or 'the file'}: {message}"
 
 
 def _plain(error: Any) -> str:

@@ -42,10 +42,13 @@ def matching(change: Change | None, item: str | None, dead_ends: Sequence[DeadEn
 
 def worth_another_look(dead_end: DeadEnd, facts: Mapping[str, str]) -> bool:
     """Whether the condition of a dead end is met now. Without a condition, or with an unknown fact, it is not."""
-    if not dead_end.retry_when:
-        return False
+    return dead_end.retry_when is not None and met(dead_end.retry_when, facts)
+
+
+def met(condition: str, facts: Mapping[str, str]) -> bool:
+    """Whether the condition is known to hold; one that cannot be read does not."""
     try:
-        return holds(parse_condition(dead_end.retry_when), facts) is True
+        return holds(parse_condition(condition), facts) is True
     except ValueError:
         return False
 

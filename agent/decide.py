@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from optagent.agent.change import Change
 from optagent.agent.plan.model import Item
 from optagent.agent.records import Option, Question
 from optagent.agent.situation import Situation
@@ -55,13 +56,21 @@ World = Callable[[Situation], Question | None]
 
 def decide(situation: Situation) -> Decision:
     """Continue(step), Ask(questions) or Finish, each with its reasons. Same situation, same answer."""
-    if blocking := _first(situation, WORLD_RULES):
-        return _ask_about_the_world(situation, blocking)
+    if unreadable := _ambiguous_plan(situation):
+        return _ask_about_the_world(situation, unreadable)
     bench = situation.bench()
     standings = tuple(standing(item, bench) for item in situation.candidates())
     questions = tuple(s.question for s in standings if s.question is not None)
     reopened = tuple((d, s.because) for s in standings if s.kind is Kind.RUNNABLE for d in s.reopens)
     runnable = [s for s in standings if s.kind is Kind.RUNNABLE]
+    work = bool(runnable) or not situation.confirmed
+    if not work:
+        return _stop(situation, standings, questions)
+    if _rests(situation):
+        because = "the owner let the campaign rest when its hours were used up; raise budget.hours to go on"
+        return Decision(Verb.FINISH, "budget-spent", because, None, (), standings)
+    if blocking := _first(situation, WORLD_RULES):
+        return _ask_about_the_world(situation, blocking, standings)
 
     def go(step: Step, reason: str, because: str) -> Decision:
         return Decision(Verb.CONTINUE, reason, because, step, questions, standings, reopened)
@@ -71,64 +80,75 @@ def decide(situation: Situation) -> Decision:
         return go(
             Step(StepKind.RESUME, title), "resume", f"{situation.under_way.id} was interrupted; its finished runs count"
         )
-    work = bool(runnable) or not situation.confirmed
-    if (work and not situation.check.measured) or (runnable and _noise_unknown(situation)):
+    if not situation.check.measured or (runnable and _noise_unknown(situation)):
         return go(_measure_baseline(situation), "baseline-unverified", _why_measure(situation))
-    if work and (question := _noise_question(situation)):
-        return _ask_about_the_world(situation, question)
+    if question := _noise_question(situation):
+        return _ask_about_the_world(situation, question, standings)
     if runnable:
         return go(
             Step(StepKind.ITEM, runnable[0].item.title, runnable[0].item), "runnable", _why_item(runnable[0], standings)
         )
-    if not situation.confirmed:
-        because = "nothing else can run: the kept changes together are held against the first baseline, side by side"
-        return go(Step(StepKind.CONFIRM, "kept changes against the first baseline"), "confirm", because)
-    return _stop(situation, standings, questions)
+    because = "nothing else can run: the kept changes together are held against the first baseline, side by side"
+    return go(Step(StepKind.CONFIRM, "kept changes against the first baseline"), "confirm", because)
 
 
 def _still_wanted(situation: Situation, standings: Sequence[Standing]) -> bool:
-    """An experiment under way goes on unless its item has been dropped, declined or parked since."""
-    item = situation.under_way.item if situation.under_way else None
-    return item is None or any(s.item.id == item and s.kind is Kind.RUNNABLE for s in standings)
+    """An experiment under way goes on unless its item has been dropped, declined, parked or changed since."""
+    under_way = situation.under_way
+    if under_way is None or under_way.item is None:
+        return under_way is not None
+    found = next((s for s in standings if s.item.id == under_way.item and s.kind is Kind.RUNNABLE), None)
+    return found is not None and (found.item.change or Change()) == under_way.change
 
 
 def _stop(situation: Situation, standings: Sequence[Standing], questions: tuple[Question, ...]) -> Decision:
-    waiting = [q for q in situation.questions if q.answer is None]
+    """Nothing can run: ask what is left to ask, or finish. An open question that no item waits for asks for nothing."""
+    waiting = [q for q in situation.questions if any(s.waits_for == q.id for s in standings)]
     if waiting or questions:
         asked = [*waiting, *questions]
         because = f"everything that does not wait for an answer is done; {_count(len(asked), 'question')} open"
         return Decision(Verb.ASK, asked[0].reason, because, None, questions, tuple(standings))
     left = [s for s in standings if s.kind is Kind.BLOCKED and not s.final]
-    if left and not _ended_by_owner(situation):
-        question = Question(
-            "", "nothing-runnable",
-            f"Left and not able to run: {_count(len(left), 'item')}. How should it go on?",
-            "what they wait for is not something that a probe or a measurement brings about",
-            (Option("finish", "the campaign ends here"), Option("edited", "the plan has been changed; look at it again")),
-            None, tuple(f"{s.item.id}: {s.because}" for s in left[:12]),
-        )  # fmt: skip
-        return Decision(Verb.ASK, question.reason, question.facts[0], None, (question,), tuple(standings))
-    return Decision(Verb.FINISH, "plan-finished", "every item of the plan is settled", None, (), tuple(standings))
+    if not left:
+        return Decision(Verb.FINISH, "plan-finished", "every item of the plan is settled", None, (), tuple(standings))
+    if _ended_by_owner(situation):
+        because = f"the owner ended it with {_count(len(left), 'item')} left"
+        return Decision(Verb.FINISH, "plan-finished", because, None, (), tuple(standings))
+    question = Question(
+        "", "nothing-runnable",
+        f"Left and not able to run: {_count(len(left), 'item')}. How should it go on?",
+        "what they wait for is not something that a probe or a measurement brings about",
+        (Option("finish", "the campaign ends here"), Option("edited", "the plan has been changed; look at it again")),
+        None, tuple(f"{s.item.id}: {s.because}" for s in left[:12]),
+    )  # fmt: skip
+    return _ask_about_the_world(situation, question, standings)
 
 
 def _count(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 
+def _last(situation: Situation, reason: str) -> Question | None:
+    """The last question of this reason that is about no item."""
+    return next((q for q in reversed(situation.questions) if q.reason == reason and q.item is None), None)
+
+
 def _ended_by_owner(situation: Situation) -> bool:
-    asked = [q for q in situation.questions if q.reason == "nothing-runnable"]
-    return bool(asked) and asked[-1].answer == "finish"
+    asked = _last(situation, "nothing-runnable")
+    return asked is not None and asked.answer == "finish"
 
 
 def _first(situation: Situation, rules: Sequence[World]) -> Question | None:
     return next((q for rule in rules if (q := rule(situation))), None)
 
 
-def _ask_about_the_world(situation: Situation, question: Question) -> Decision:
-    known = [
-        q for q in situation.questions if q.answer is None and q.reason == question.reason and q.facts == question.facts
-    ]
-    return Decision(Verb.ASK, question.reason, question.text, None, () if known else (question,))
+def _ask_about_the_world(situation: Situation, question: Question, standings: Sequence[Standing] = ()) -> Decision:
+    known = any(
+        q.answer is None and q.item is None and (q.reason, q.facts) == (question.reason, question.facts)
+        for q in situation.questions
+    )
+    because = "; ".join(question.facts[:1]) or question.text
+    return Decision(Verb.ASK, question.reason, because, None, () if known else (question,), tuple(standings))
 
 
 def _measure_baseline(situation: Situation) -> Step:
@@ -202,19 +222,26 @@ def _missing_environment(s: Situation) -> Question | None:
 
 
 def _baseline_moved(s: Situation) -> Question | None:
-    options = (
-        Option("accept", "what is measured now becomes the baseline's record, and the campaign goes on from it"),
-        Option("again", "you have put something right; the baseline is measured again"),
-    )
+    again = Option("again", "you have put something right; the baseline is measured again")
+    accept = Option("accept", "what is measured now becomes the baseline's record, and the campaign goes on from it")
+    asked = _last(s, "baseline-moved")
+    if asked is not None and asked.answer is None and any(o.key == again.key for o in asked.options):
+        return asked
     why = "it was restored, launched and measured twice; why the machine gives something else is not in the journal"
     if s.check.failed:
-        return Question("", "baseline-moved", "The baseline does not come up any more. What should happen?", why,
-                        options[1:], None, (s.check.failed,))  # fmt: skip
+        text = "The baseline does not come up any more, or gives no valid result. What should happen?"
+        return Question("", "baseline-moved", text, why, (again,), None, (s.check.failed,))
     if s.check.misses >= 2:
         fact = f"measured {s.check.off:+.1%} against its record, out of {s.tolerance:.0%}, twice"
-        return Question("", "baseline-moved", "The restored baseline no longer gives what was recorded. What should happen?",
-                        why, options, None, (fact,))  # fmt: skip
+        text = "The restored baseline no longer gives what was recorded. What should happen?"
+        return Question("", "baseline-moved", text, why, (accept, again), None, (fact,))
     return None
+
+
+def _noise_known_too_high(s: Situation) -> Question | None:
+    """An open question about the noise holds, without another measurement, until the noise or the settings differ."""
+    asked = _last(s, "too-noisy")
+    return asked if asked is not None and asked.answer is None and _noise_question(s) else None
 
 
 def _noise_question(s: Situation) -> Question | None:
@@ -230,22 +257,37 @@ def _noise_question(s: Situation) -> Question | None:
     )  # fmt: skip
 
 
+def _budget_fact(s: Situation) -> str:
+    return f"budget.hours = {s.limits.hours:g} is reached" if s.limits.hours is not None else ""
+
+
+def _rests(s: Situation) -> bool:
+    """Whether the owner answered that the campaign rests, for the hours that are still configured."""
+    asked = _last(s, "budget-spent")
+    return asked is not None and asked.answer == "stop" and asked.facts == (_budget_fact(s),)
+
+
 def _budget_spent(s: Situation) -> Question | None:
-    if s.limits.hours_left is None or s.limits.hours_left > 0:
+    """Asked when the hours are used up; a new sitting without the owner's `more` goes on waiting."""
+    asked, fact = _last(s, "budget-spent"), _budget_fact(s)
+    if asked is not None and asked.answer is None and asked.facts == (fact,):
+        return asked
+    unclear = asked is not None and asked.answer not in (None, "more", "stop") and asked.facts == (fact,)
+    if not unclear and (s.limits.hours_left is None or s.limits.hours_left > 0):
         return None
     return Question(
         "", "budget-spent", "The hours of this sitting are used up. May it go on?",
         "how much the campaign may cost is the owner's to say",
         (Option("more", "another sitting of the same length"), Option("stop", "the campaign rests here")),
-        None, ("budget.hours is reached",),
+        None, (fact,),
     )  # fmt: skip
 
 
 WORLD_RULES: tuple[World, ...] = (
-    _ambiguous_plan,
     _foreign_server,
     _unrecorded_work,
     _missing_environment,
     _budget_spent,
     _baseline_moved,
+    _noise_known_too_high,
 )

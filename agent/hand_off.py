@@ -152,14 +152,15 @@ def _lessons(ledger: Ledger) -> list[Lesson]:
 
 
 def _in_flight(ledger: Ledger) -> list[InFlight]:
+    """What nobody has looked into yet, of earlier sittings and of this one."""
     current = ledger.current()
     if current is None:
-        return []
+        return ledger.in_flight
     part = Part(current.title, current.item, current.change)
     done = (
         f"{len(current.values('candidate'))} candidate and {len(current.values('baseline'))} baseline runs are measured"
     )
-    return [InFlight(current.id, current.title, (part,), None, done, (current.id,))]
+    return [*ledger.in_flight, InFlight(current.id, current.title, (part,), None, done, (current.id,))]
 
 
 def _next_steps(standings: Sequence[Standing]) -> list[NextStep]:

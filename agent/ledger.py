@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from optagent.agent.change import Change, change_from
 from optagent.agent.jsonable import from_body
 from optagent.agent.plan.model import Status
-from optagent.agent.records import Attempt, Baseline, DeadEnd, Lesson, Measurement, Question
+from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Lesson, Measurement, Question
 from optagent.agent.verdict import Noise, Verdict, noise_of
 from optagent.tools.calls.configuration import Configuration, configuration_from
 
@@ -62,7 +62,8 @@ class Failure:
 
 @dataclass(frozen=True)
 class Experiment:
-    """A change on the baseline, and all that happened to it. `verdict` is empty until it is settled."""
+    """A change on the baseline, and all that happened to it. `verdict` is empty until it is settled, `latest` says
+    whether a run or a failure came last."""
 
     id: str
     kind: str
@@ -82,6 +83,7 @@ class Experiment:
     low: float | None = None
     high: float | None = None
     began: str = ""
+    latest: str = ""
 
     def values(self, arm: str) -> dict[int, float]:
         """Valid results of one arm by pair."""
@@ -115,6 +117,7 @@ class Ledger:
     dead_ends: dict[str, DeadEnd] = field(default_factory=dict)
     reopened: dict[str, str] = field(default_factory=dict)
     attempts: list[Attempt] = field(default_factory=list)
+    in_flight: list[InFlight] = field(default_factory=list)
     lessons: list[Lesson] = field(default_factory=list)
     item_status: dict[str, Status] = field(default_factory=dict)
     item_result: dict[str, str] = field(default_factory=dict)
@@ -195,6 +198,7 @@ def _took_over(ledger: Ledger, entry: Entry) -> None:
     for each in body.get("dead_ends", []):
         dead_end = from_body(DeadEnd, each)
         ledger.dead_ends.setdefault(dead_end.id, dead_end)
+    ledger.in_flight += [from_body(InFlight, each) for each in body.get("in_flight", [])]
     if dirt := body.get("dirt"):
         ledger.known_dirt.add(dirt)
     _remember(ledger, f"took over {body['handoff']}")
@@ -203,6 +207,7 @@ def _took_over(ledger: Ledger, entry: Entry) -> None:
 def _attempt(ledger: Ledger, entry: Entry) -> None:
     attempt = from_body(Attempt, entry.body)
     ledger.attempts.append(attempt)
+    ledger.in_flight = [f for f in ledger.in_flight if f.experiment != attempt.experiment]
     _remember(ledger, f"{attempt.experiment} {attempt.title}: {attempt.verdict}")
 
 
@@ -250,12 +255,12 @@ def _candidate(ledger: Ledger, entry: Entry) -> None:
 def _run(ledger: Ledger, entry: Entry) -> None:
     run = from_body(Run, entry.body["run"])
     runs = ledger.experiments[entry.body["experiment"]].runs
-    _edit(ledger, entry, runs=(*runs, run))
+    _edit(ledger, entry, runs=(*runs, run), latest="run")
 
 
 def _failure(ledger: Ledger, entry: Entry) -> None:
     failures = ledger.experiments[entry.body["experiment"]].failures
-    _edit(ledger, entry, failures=(*failures, from_body(Failure, entry.body["failure"])))
+    _edit(ledger, entry, failures=(*failures, from_body(Failure, entry.body["failure"])), latest="failure")
 
 
 def _gate(ledger: Ledger, entry: Entry) -> None:
@@ -416,3 +421,5 @@ _HANDLERS: dict[str, Callable[[Ledger, Entry], None]] = {
     "restored": _restored,
     "handoff": _handoff,
 }
+KINDS = frozenset(_HANDLERS) | {"decision"}
+"""All kinds of entries; a decision is recorded for people, and nothing is taken from it."""

@@ -7,12 +7,13 @@ journal; plan, findings and decision of the present round are kept on the `Round
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TypedDict
 
 from optagent.agent import experimenting as work
 from optagent.agent.cells import Cell
 from optagent.agent.decide import Decision, Verb, decide
+from optagent.agent.errors import BadInput
 from optagent.agent.hand_off import write_handoff
 from optagent.agent.ledger import BASELINE, Experiment, Failure
 from optagent.agent.orient import Orientation, orient
@@ -129,8 +130,9 @@ def situation_of(round_: Round) -> Situation:
         plan=round_.plan, baseline=baseline, first_baseline=first, principles=config.principles,
         status=dict(ledger.item_status), written=dict(ledger.plan_written), results=dict(ledger.item_result),
         dead_ends=tuple(ledger.dead_ends.values()), questions=tuple(ledger.questions.values()),
-        approvals=frozenset(config.approvals) | answered_with(ledger, "approve"), exceptions=answered_with(ledger, "allow"),
-        declined=answered_with(ledger, "decline") | answered_with(ledger, "drop"), repeated=repeated_failures(ledger),
+        approvals=frozenset(config.approvals) | answered_with(ledger, "needs-approval", "approve"),
+        exceptions=answered_with(ledger, "principle-conflict", "allow"),
+        lifted=frozenset(ledger.lifted), repeated=repeated_failures(ledger),
         facts=round_.facts, findings=round_.reconciled.findings, limits=_limits(session),
         check=baseline_check(ledger, baseline, tolerance),
         noise=noise_for(ledger, baseline.configuration.environment), noise_df_wanted=config.measuring.calibration_launches - 1,
@@ -143,9 +145,18 @@ def situation_of(round_: Round) -> Situation:
 def _limits(session: Session) -> Limits:
     hours = session.config.budget.hours
     if hours is None or not session.ledger.started_at:
-        return Limits()
-    spent = datetime.fromisoformat(session.time()) - datetime.fromisoformat(session.ledger.started_at)
-    return Limits(None, hours - spent.total_seconds() / 3600)
+        return Limits(hours)
+    spent = _when(session.time()) - _when(session.ledger.started_at)
+    return Limits(hours, hours - spent.total_seconds() / 3600)
+
+
+def _when(text: str) -> datetime:
+    """The time that ISO 8601 text tells; without a zone it is UTC. Raises BadInput when it tells none."""
+    try:
+        told = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput("clock or journal", f"expected a time in ISO 8601, found {text[:40]!r}") from None
+    return told if told.tzinfo else told.replace(tzinfo=UTC)
 
 
 def decide_node(state: State, round_: Round) -> State:
@@ -174,7 +185,7 @@ def decide_node(state: State, round_: Round) -> State:
 def _ask(session: Session, question: Question) -> None:
     asked = replace(question, id=next_id("Q", len(session.ledger.questions)))
     session.note("question", asked, asked.id)
-    if question.item is not None:
+    if question.item is not None and question.reason != "plan-ambiguous":
         set_status(session, question.item, Status.PARKED, f"waits for the answer to {asked.id}")
     session.narrator.tell("ask", f"{asked.id} ({asked.reason}): {asked.text} - parked, the rest goes on")
 
@@ -185,6 +196,8 @@ def prepare_node(state: State, round_: Round) -> State:
     assert round_.decision.step is not None
     experiment = work.begin(session, round_.decision.step)
     round_.judged = None
+    if experiment.latest:
+        return {"following": "judge" if experiment.latest == "run" else "diagnose", "experiment": experiment.id}
     failure = work.prepare(session, experiment)
     if failure is not None:
         return _failed(session, experiment, failure)

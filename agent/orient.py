@@ -16,6 +16,7 @@ from optagent.agent.records import Baseline
 from optagent.agent.session import Session
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.files import ListFolder, ReadText
+from optagent.tools.journal_store import Draft
 
 
 @dataclass(frozen=True)
@@ -75,15 +76,17 @@ def take_over(session: Session, orientation: Orientation) -> bool:
     if handoff is None or handoff.id in session.ledger.taken_over or handoff.id in session.ledger.handoffs:
         return False
     dirt = [c.expected for c in handoff.claims if c.kind == "checkout" and c.expected != "clean"]
-    session.note("took-over", {
+    drafts = [Draft("took-over", {
         "handoff": handoff.id, "path": orientation.handoff_path, "structured": handoff.structured,
         "attempts": to_body(handoff.attempts), "lessons": to_body(handoff.lessons),
-        "dead_ends": to_body(handoff.dead_ends), "dirt": dirt[0] if dirt else None,
-    }, handoff.id)  # fmt: skip
+        "dead_ends": to_body(handoff.dead_ends), "in_flight": to_body(handoff.in_flight),
+        "dirt": dirt[0] if dirt else None,
+    }, handoff.id)]  # fmt: skip
     if session.ledger.baseline is None and handoff.baseline is not None:
         if handoff.first_baseline is not None:
-            session.note("first-baseline", handoff.first_baseline)
-        session.note("baseline", handoff.baseline)
+            drafts.append(Draft("first-baseline", to_body(handoff.first_baseline)))
+        drafts.append(Draft("baseline", to_body(handoff.baseline)))
+    session.journal.append_all(drafts)
     return True
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from optagent.agent.plan.model import Plan, Status
 from optagent.agent.plan.owner import edited_by_owner
+from optagent.agent.plan.read import read_plan
 from optagent.agent.plan.write import with_status
 from optagent.agent.reconcile import sha256
 from optagent.agent.session import Session
@@ -22,34 +23,42 @@ def set_status(session: Session, item: str, status: Status, result: str = "") ->
 
 
 def write_statuses(session: Session, statuses: Mapping[str, Status]) -> None:
-    """Put these statuses into the plan's document, each with its recorded result, touching nothing else."""
+    """Put these statuses into the plan's document, each with its recorded result, touching nothing else.
+
+    What is noted as written is what the document shows then: a checkbox cannot say `dead`, and what it says instead is
+    not an edit of its owner.
+    """
     from tenacity import Retrying, retry_if_result, stop_after_attempt
 
     again = Retrying(
         stop=stop_after_attempt(TRIES),
-        retry=retry_if_result(lambda done: not done),
-        retry_error_callback=lambda state: False,
+        retry=retry_if_result(lambda text: text is None),
+        retry_error_callback=lambda state: None,
     )
-    if again(_write_once, session, statuses):
-        session.note("plan-written", {"statuses": statuses})
-    else:
+    text = again(_write_once, session, statuses)
+    if text is None:
         path = session.config.plan
         session.narrator.tell("note", f"{path} could not be brought up to date; the journal has the statuses")
+        return
+    shown = {i.id: i.status for i in read_plan(text).items if i.id in statuses}
+    if any(session.ledger.plan_written.get(item) != status for item, status in shown.items()):
+        session.note("plan-written", {"statuses": shown})
 
 
-def _write_once(session: Session, statuses: Mapping[str, Status]) -> bool:
-    """Whether the plan shows the statuses now; not when its owner saved it in between."""
+def _write_once(session: Session, statuses: Mapping[str, Status]) -> str | None:
+    """The plan's text with the statuses in it; None when it cannot be read or its owner saved it in between."""
     path = session.config.plan
     read = session.toolbox.read_text(ReadText(path=path))
     if read.text is None:
-        return False
+        return None
     text = read.text
     for item, status in statuses.items():
         text = with_status(text, item, status, session.ledger.item_result.get(item, ""))
     if text == read.text:
-        return True
+        return text
     key = f"{session.ledger.sitting}:plan:{session.ledger.seq}:{sha256(text)[:12]}"
-    return session.toolbox.write_text(WriteText(key=key, path=path, text=text, expect_sha256=read.sha256)).written
+    done = session.toolbox.write_text(WriteText(key=key, path=path, text=text, expect_sha256=read.sha256))
+    return text if done.written else None
 
 
 def bring_up_to_date(session: Session, plan: Plan) -> None:

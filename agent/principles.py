@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from optagent.agent.change import Change
+from optagent.tools.calls.configuration import FlagValue
 
 FULL_PRECISION = {"auto", "bf16", "bfloat16", "half", "float16", "fp16", "float32"}
 PRECISION_FLAGS = frozenset(
@@ -52,8 +53,15 @@ def _lossy_acceptance(change: Change) -> list[str]:
     return [
         f"--{name} {value} accepts what the model would not have said"
         for name in LOSSY_THRESHOLDS
-        if isinstance(value := change.flags.get(name), int | float) and not isinstance(value, bool) and value < 1
+        if (value := change.flags.get(name)) is not None and not _is_one(value)
     ]
+
+
+def _is_one(value: FlagValue) -> bool:
+    try:
+        return float(value) >= 1
+    except ValueError:
+        return False
 
 
 def _dummy_weights(change: Change) -> list[str]:

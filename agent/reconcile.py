@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -109,16 +110,18 @@ def _checkout(world: World, known_good: Configuration, ledger: Ledger) -> tuple[
         return "", ""
     if seen.problem:
         return "", f"the source checkout cannot be read: {seen.problem}"
+    tried = {e.candidate.revision for e in ledger.experiments.values() if e.candidate}
+    moved = bool(known_good.revision) and seen.revision != known_good.revision
+    if moved and seen.revision not in tried and not (seen.branch or "").startswith("optagent/"):
+        return "", f"the checkout is at {seen.revision[:12]} ({seen.branch or 'detached'}), which nobody recorded"
     if seen.dirty:
         files = ", ".join(seen.dirty[:5]) + (" ..." if len(seen.dirty) > 5 else "")
         if seen.dirty_sha256 not in ledger.known_dirt:
-            return "", f"uncommitted changes in {files}"
+            content = f" (content {seen.dirty_sha256[:12]})" if seen.dirty_sha256 else ""
+            return "", f"uncommitted changes in {files}{content}"
         return f"experimental edits in {files}", ""
-    if known_good.revision and seen.revision != known_good.revision:
-        tried = {e.candidate.revision for e in ledger.experiments.values() if e.candidate}
-        if seen.revision in tried or (seen.branch or "").startswith("optagent/"):
-            return f"checkout is at {seen.revision[:12]}, not at {known_good.revision[:12]}", ""
-        return "", f"the checkout is at {seen.revision[:12]} ({seen.branch or 'detached'}), which nobody recorded"
+    if moved:
+        return f"checkout is at {seen.revision[:12]}, not at {known_good.revision[:12]}", ""
     return "", ""
 
 
@@ -155,6 +158,8 @@ def _baseline(claim: Claim, measured: Mapping[str, float], tolerance: float) -> 
     try:
         expected = float(claim.expected)
     except ValueError:
+        expected = math.nan
+    if not math.isfinite(expected):
         return Check(claim, Outcome.UNKNOWN, f"{claim.expected!r} is not a number")
     off = value / expected - 1 if expected else float("inf")
     outcome = Outcome.HOLDS if abs(off) <= tolerance else Outcome.BROKEN

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from optagent.agent.dead_ends import blame, cause_text, log_evidence, retry_condition
+from optagent.agent.dead_ends import blame, cause_text, log_evidence, met, retry_condition
 from optagent.agent.errors import OptagentError
 from optagent.agent.orient import Orientation, adopt_configured_baseline, take_over
 from optagent.agent.plan.model import Plan, Status
@@ -53,12 +53,12 @@ def reconcile(session: Session, orientation: Orientation) -> Reconciled:
     checks = check_handoff(session, orientation, world)
     if new:
         _tell_checks(session, checks)
-    handoff = orientation.handoff
-    if handoff is not None and handoff.id in session.ledger.taken_over:
-        for pending in handoff.in_flight:
-            _settle_pending(session, orientation.plan, pending, facts)
+    for pending in session.ledger.in_flight:
+        _settle_pending(session, orientation.plan, pending, facts)
     findings = find(world, known_good, session.ledger)
     findings, world = _restore(session, findings, known_good, world)
+    if session.ledger.baseline is None and not findings.unrecorded:
+        adopt_configured_baseline(session, world.checkout.revision if world.checkout else "")
     bring_up_to_date(session, orientation.plan)
     return Reconciled(world, findings, tuple(checks), facts)
 
@@ -96,8 +96,6 @@ def _tell_checks(session: Session, checks: list[Check]) -> None:
 
 def _settle_pending(session: Session, plan: Plan, pending: InFlight, facts: dict[str, str]) -> None:
     """Find out how an experiment ended that the last sitting left open, and record it."""
-    if any(a.experiment == pending.experiment and a.verified for a in session.ledger.attempts):
-        return
     reading = (
         session.toolbox.read_log(ReadLog(path=pending.log, alive=False)) if pending.log else LogReading(exists=False)
     )
@@ -126,6 +124,8 @@ def _record_dead_end(
     item = plan.item(part.item) if part.item else None
     kind = reading.cause.kind if reading.cause else "unknown"
     condition = (item.retry_when if item else None) or retry_condition(kind, facts)
+    if condition and met(condition, facts):
+        condition = retry_condition(kind, facts)
     dead_end = DeadEnd(
         id=part.item or f"{pending.experiment}-{part.title}", title=part.title, cause=cause_text(reading), cause_kind=kind,
         item=part.item, change=part.change, retry_when=condition, environment=facts.get("environment", ""),
@@ -160,7 +160,8 @@ def _restore(session: Session, findings: Findings, known_good: Configuration, wo
         stop_server(session, left.pid, left.start_time, f"leftover-{left.pid}")
         done.append(f"stopped the leftover server of {left.launch}")
     if findings.checkout_off:
-        done.append(_restore_checkout(session, known_good.revision, findings.checkout_off))
+        revision = known_good.revision or (world.checkout.revision if world.checkout else "")
+        done.append(_restore_checkout(session, revision, findings.checkout_off))
     if findings.drifted:
         install(session, known_good, f"{session.ledger.sitting}:restore:{session.ledger.seq}")
         done.append(f"put back {', '.join(findings.drifted)}")

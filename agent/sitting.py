@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optagent.agent.decide import Decision, Verb, decide
+from optagent.agent.errors import OptagentError
 from optagent.agent.ledger import total_gain
 from optagent.agent.nodes import Round, situation_of
 from optagent.agent.orient import load_plan, orient
 from optagent.agent.reconciling import reconcile, stop_server
 from optagent.agent.records import Question
 from optagent.agent.session import Session, next_id
+from optagent.tools.errors import ToolFailure
 
 WENT_ON, WAITING = 0, 3
 """Exit statuses of a sitting that ended in order, and of one that waits for an answer."""
@@ -36,13 +39,15 @@ def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
 
     ledger = session.ledger
     earlier = ledger.sittings[-1] if ledger.sittings else None
-    sitting = next_id("S", len(ledger.sittings))
-    session.journal.append("sitting", {"id": sitting}, sitting, at=session.time())
+    sitting = _begin(session)
     round_ = Round(session)
     try:
         state = run(round_, checkpoints, sitting, earlier)
-    finally:
-        _leave_nothing_running(session)
+    except BaseException:
+        with suppress(ToolFailure, OptagentError):
+            _leave_nothing_running(session)
+        raise
+    _leave_nothing_running(session)
     return _ended(session, round_, state.get("steps", 0), state.get("ended", ""))
 
 
@@ -63,9 +68,21 @@ def _leave_nothing_running(session: Session) -> None:
         stop_server(session, pid, start_time, f"end-{number}")
 
 
-def look(session: Session) -> Decision:
-    """What the next sitting would do first, decided by the same code. The session must be one that cannot act."""
+def look(session: Session, *, begin: bool) -> Decision:
+    """What comes next, decided by the same code. The session must be one that cannot act.
+
+    With `begin` it is the first step of the next sitting, which counts its own hours and looks at the baseline anew;
+    without, the next step of the sitting that the journal tells of.
+    """
+    if begin:
+        _begin(session)
     orientation = orient(session)
     round_ = Round(session, orientation, reconcile(session, orientation))
     round_.orientation = replace(orientation, plan=load_plan(session))
     return decide(situation_of(round_))
+
+
+def _begin(session: Session) -> str:
+    sitting = next_id("S", len(session.ledger.sittings))
+    session.journal.append("sitting", {"id": sitting}, sitting, at=session.time())
+    return sitting

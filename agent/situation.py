@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from optagent.agent.ledger import BASELINE, CONFIRM, Experiment, Ledger
 from optagent.agent.plan.model import Item, Plan, Status
@@ -16,9 +17,9 @@ from optagent.agent.verdict import Noise, Verdict, geometric_mean, pooled
 
 @dataclass(frozen=True)
 class Limits:
-    """What is left of the sitting's budget; None is no limit."""
+    """The hours of a sitting, and what is left of them; None is no limit."""
 
-    steps_left: int | None = None
+    hours: float | None = None
     hours_left: float | None = None
 
 
@@ -48,7 +49,7 @@ class Situation:
     questions: tuple[Question, ...] = ()
     approvals: frozenset[str] = frozenset()
     exceptions: frozenset[str] = frozenset()
-    declined: frozenset[str] = frozenset()
+    lifted: frozenset[str] = frozenset()
     repeated: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
@@ -66,7 +67,7 @@ class Situation:
     def bench(self) -> Bench:
         return Bench(
             self.plan, self.status, self.written, self.results, self.dead_ends, self.questions, self.approvals, self.exceptions,
-            self.declined, self.repeated, self.facts, self.principles, self.reads_prose,
+            self.lifted, self.repeated, self.facts, self.principles, self.reads_prose,
         )  # fmt: skip
 
     def candidates(self) -> list[Item]:
@@ -80,42 +81,56 @@ class Situation:
         return [*self.plan.items, *orphans]
 
 
-def answered_with(ledger: Ledger, key: str) -> frozenset[str]:
-    """Items whose last answered question got this answer."""
-    last = {q.item: q.answer for q in ledger.questions.values() if q.item and q.answer is not None}
-    return frozenset(item for item, answer in last.items() if answer == key)
+def answered_with(ledger: Ledger, reason: str, answer: str) -> frozenset[str]:
+    """Items whose last answered question of this reason got this answer."""
+    asked = [q for q in ledger.questions.values() if q.reason == reason and q.answer is not None]
+    last = {q.item: q.answer for q in asked if q.item}
+    return frozenset(item for item, given in last.items() if given == answer)
 
 
 def repeated_failures(ledger: Ledger) -> dict[str, str]:
-    """Items that failed twice running for the same cause, with that cause, unless the owner wants another try."""
-    again = answered_with(ledger, "again")
+    """Items that failed twice running for the same cause, with that cause. Each `again` of the owner is one more try."""
     found: dict[str, str] = {}
     for item in {e.item for e in ledger.experiments.values() if e.item}:
-        tries = [e for e in ledger.of_item(item) if e.verdict]
-        if len(tries) < 2 or item in again:
-            continue
-        kinds = [e.failures[-1].kind if e.verdict == Verdict.FAILED and e.failures else "" for e in tries[-2:]]
-        if kinds[0] and kinds[0] == kinds[1]:
-            found[item] = tries[-1].failures[-1].summary
+        tries = [_cause(e) for e in ledger.of_item(item) if e.verdict]
+        same = [a == b != "" for a, b in pairwise(tries)]
+        asked = [q for q in ledger.questions.values() if q.item == item and q.reason == "repeated-failure"]
+        if same and same[-1] and sum(same) > sum(q.answer == "again" for q in asked):
+            found[item] = ledger.of_item(item)[-1].failures[-1].summary
     return found
+
+
+def _cause(experiment: Experiment) -> str:
+    """What can be compared between two failures: the kind, or where it says nothing the words; "" without a failure."""
+    if experiment.verdict != Verdict.FAILED or not experiment.failures:
+        return ""
+    last = experiment.failures[-1]
+    return last.summary if last.kind in ("", "unknown") else last.kind
 
 
 def baseline_check(ledger: Ledger, baseline: Baseline, tolerance: float) -> BaselineCheck:
     """What this sitting's measurements of the baseline say about its record."""
     mark = baseline.configuration.fingerprint()
     settled = [e for e in ledger.experiments.values() if e.sitting == ledger.sitting and e.verdict]
-    measured, off, misses = False, 0.0, 0
+    measured, off, misses, failed = False, 0.0, 0, ""
     for e in settled:
         if e.kind == BASELINE and e.base.fingerprint() == mark:
             off = e.effect or 0.0
             misses = 0 if e.verdict == Verdict.KEEP else misses + (e.effect is not None)
             measured = measured or e.verdict == Verdict.KEEP
+            failed = e.because if e.verdict in (Verdict.FAILED, Verdict.INVALID) else ""
         elif e.verdict == Verdict.KEEP and e.candidate is not None and e.candidate.fingerprint() == mark:
-            measured = True
+            measured, failed = True, ""
+        elif e.base.fingerprint() == mark and _baseline_failed(e):
+            failed = e.because
         elif e.base.fingerprint() == mark and _has_drifted(e, baseline, tolerance):
             measured = False
-    failed = [e.failures[-1].summary for e in settled if e.failures and e.failures[-1].arm == "baseline"]
-    return BaselineCheck(measured, off, misses, failed[-1] if failed else "")
+    return BaselineCheck(measured, off, misses, failed)
+
+
+def _baseline_failed(e: Experiment) -> bool:
+    """Whether it was the baseline's own launch that ended the experiment."""
+    return e.verdict == Verdict.INVALID and bool(e.failures) and e.failures[-1].arm == "baseline"
 
 
 def _has_drifted(e: Experiment, baseline: Baseline, tolerance: float) -> bool:

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from optagent.agent.change import describe
 from optagent.agent.conditions import holds, parse_condition
-from optagent.agent.dead_ends import matching, worth_another_look
+from optagent.agent.dead_ends import matching, met, worth_another_look
 from optagent.agent.plan.model import Item, Plan, Risk, Status
-from optagent.agent.plan.owner import edited_by_owner, effective_status
+from optagent.agent.plan.owner import edited_by_owner, effective_status, is_clear
 from optagent.agent.principles import PrinciplesLike, conflicts
 from optagent.agent.records import DeadEnd, Option, Question
 
 FINAL = frozenset({Status.KEPT, Status.REVERTED, Status.INCONCLUSIVE, Status.INVALID, Status.DROPPED})
+WORTH_ANOTHER_LOOK = frozenset({Status.REVERTED, Status.INVALID})
+"""Settled statuses that leave a dead end behind, which may have a condition for another look."""
+ASKED_HERE = frozenset({"plan-ambiguous", "principle-conflict", "needs-approval", "repeated-failure"})
+"""Reasons of the questions that the rules below ask; the same question is not asked twice."""
+_IRREVERSIBLE = re.compile(
+    r"\A\s*(?:no|none|not possible|impossible|nothing)\s*\.?\s*\Z|irreversibl|(?:cannot|can't|can not) be undone",
+    re.IGNORECASE,
+)
 
 
 class Kind(StrEnum):
@@ -27,19 +36,22 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Standing:
-    """`question` is what has to be asked about the item (its id still empty); `reopens` are dead ends that no longer bind."""
+    """`question` is what has to be asked about the item (its id still empty), `waits_for` the id of the open question that
+    it waits for; `reopens` are dead ends that no longer bind; `final`: nothing but an edit of the plan changes it."""
 
     item: Item
     kind: Kind
     because: str
     question: Question | None = None
+    waits_for: str = ""
     reopens: tuple[str, ...] = ()
     final: bool = False
 
 
 @dataclass(frozen=True)
 class Bench:
-    """What the rules look at besides the item: an immutable slice of the situation."""
+    """What the rules look at besides the item: an immutable slice of the situation. `lifted` are items that their own dead
+    ends do not bind at present."""
 
     plan: Plan
     status: Mapping[str, Status]
@@ -49,7 +61,7 @@ class Bench:
     questions: tuple[Question, ...]
     approvals: frozenset[str]
     exceptions: frozenset[str]
-    declined: frozenset[str]
+    lifted: frozenset[str]
     repeated: Mapping[str, str]
     facts: Mapping[str, str]
     principles: PrinciplesLike
@@ -63,13 +75,15 @@ def status_of(item: Item, bench: Bench) -> Status:
     return effective_status(item, bench.status, bench.written)
 
 
+def _reopened_by_owner(item: Item, bench: Bench) -> bool:
+    return status_of(item, bench) is Status.OPEN and edited_by_owner(item, bench.written)
+
+
 def _conflicting_status(item: Item, bench: Bench) -> Standing | None:
     recorded = bench.status.get(item.id)
-    if (
-        recorded is None
-        or not edited_by_owner(item, bench.written)
-        or item.status in (recorded, Status.OPEN, Status.DROPPED)
-    ):
+    if recorded is None or recorded is item.status or not edited_by_owner(item, bench.written):
+        return None
+    if is_clear(item.status, recorded):
         return None
     return _ask(
         item, "plan-ambiguous",
@@ -82,55 +96,52 @@ def _conflicting_status(item: Item, bench: Bench) -> Standing | None:
 
 def _already_settled(item: Item, bench: Bench) -> Standing | None:
     status = status_of(item, bench)
-    if status in FINAL:
-        return Standing(item, Kind.DONE, bench.results.get(item.id) or item.result or str(status), final=True)
-    return None
+    if status not in FINAL or (status in WORTH_ANOTHER_LOOK and _condition_met(item, bench)):
+        return None
+    return Standing(item, Kind.DONE, bench.results.get(item.id) or item.result or str(status), final=True)
 
 
-def _declined(item: Item, bench: Bench) -> Standing | None:
-    return Standing(item, Kind.DONE, "the owner declined it", final=True) if item.id in bench.declined else None
+def _condition_met(item: Item, bench: Bench) -> bool:
+    """Whether what was said to be worth another look under a condition has that condition met now."""
+    if found := matching(item.change, item.id, bench.dead_ends):
+        return all(worth_another_look(d, bench.facts) for d in found)
+    return item.id not in bench.status and _holds(item.retry_when, bench)
+
+
+def _holds(condition: str | None, bench: Bench) -> bool:
+    return condition is not None and met(condition, bench.facts)
 
 
 def _dead(item: Item, bench: Bench) -> Standing | None:
     found = matching(item.change, item.id, bench.dead_ends)
-    if status_of(item, bench) is Status.OPEN and edited_by_owner(item, bench.written):
-        found = [d for d in found if d.item != item.id]
+    if item.id in bench.lifted or _reopened_by_owner(item, bench):
+        found = [d for d in found if d.item != item.id and d.change != item.change]
     binding = [d for d in found if not worth_another_look(d, bench.facts)]
     if binding:
         first = binding[0]
         look = f"; another look when {first.retry_when}" if first.retry_when else ""
         return Standing(item, Kind.DEAD, f"{first.cause}{look}", final=not first.retry_when)
-    if not found and status_of(item, bench) is Status.DEAD:
-        return _dead_by_the_plan(item, bench)
+    if not found and status_of(item, bench) is Status.DEAD and not _holds(item.retry_when, bench):
+        look = f"; another look when {item.retry_when}" if item.retry_when else ""
+        because = f"{item.result or 'the plan says that it is dead'}{look}"
+        return Standing(item, Kind.DEAD, because, final=not item.retry_when)
     return None
 
 
-def _dead_by_the_plan(item: Item, bench: Bench) -> Standing | None:
-    """A dead item of the plan that no dead end of the journal explains: its own condition counts."""
-    if item.retry_when and holds(parse_condition(item.retry_when), bench.facts):
+def _asked_by_others(item: Item, bench: Bench) -> Standing | None:
+    """A question about the item that none of these rules asks, as a planner may."""
+    asked = [q for q in bench.questions if q.item == item.id and q.reason not in ASKED_HERE]
+    return _by_question(item, asked[-1]) if asked else None
+
+
+def _by_question(item: Item, question: Question) -> Standing | None:
+    """How the last question about an item holds it up: it is open, or its answer is not one that a rule can act on."""
+    if question.answer is None:
+        return Standing(item, Kind.WAITING, f"waits for the answer to {question.id}", waits_for=question.id)
+    if question.answer in {o.key for o in question.options}:
         return None
-    look = f"; another look when {item.retry_when}" if item.retry_when else ""
-    return Standing(
-        item, Kind.DEAD, f"{item.result or 'the plan says that it is dead'}{look}", final=not item.retry_when
-    )
-
-
-def _waiting_for_answer(item: Item, bench: Bench) -> Standing | None:
-    for question in bench.questions:
-        if question.item == item.id and question.answer is None:
-            return Standing(item, Kind.WAITING, f"waits for the answer to {question.id}")
-    return None
-
-
-def _answered_in_prose(item: Item, bench: Bench) -> Standing | None:
-    answered = [q for q in bench.questions if q.item == item.id and q.answer is not None]
-    if answered and answered[-1].answer not in {o.key for o in answered[-1].options}:
-        return Standing(
-            item,
-            Kind.BLOCKED,
-            f"the answer to {answered[-1].id} is free text, which needs a person or a model to act on",
-        )
-    return None
+    because = f"the answer to {question.id} is free text, which needs a person or a model to act on"
+    return Standing(item, Kind.BLOCKED, because)
 
 
 def _needs(item: Item, bench: Bench) -> Standing | None:
@@ -140,8 +151,7 @@ def _needs(item: Item, bench: Bench) -> Standing | None:
             status = status_of(other, bench)
             if status is Status.KEPT:
                 continue
-            final = status in FINAL or other.id in bench.declined
-            return Standing(item, Kind.BLOCKED, f"needs {need}, which is {status}", final=final)
+            return Standing(item, Kind.BLOCKED, f"needs {need}, which is {status}", final=_hopeless(other, bench))
         try:
             met = holds(parse_condition(need), bench.facts)
         except ValueError as error:
@@ -151,6 +161,14 @@ def _needs(item: Item, bench: Bench) -> Standing | None:
         if not met:
             return Standing(item, Kind.BLOCKED, f"needs {need}")
     return None
+
+
+def _hopeless(item: Item, bench: Bench) -> bool:
+    """Whether the item will not be kept any more unless the plan or the world changes, and so asks for nothing."""
+    if _already_settled(item, bench) or _dead(item, bench):
+        return True
+    blocked = _needs(item, bench)
+    return blocked is not None and blocked.final
 
 
 def _prose(item: Item, bench: Bench) -> Standing | None:
@@ -179,8 +197,9 @@ def _approval(item: Item, bench: Bench) -> Standing | None:
     if change is None or item.id in bench.approvals:
         return None
     reasons = [r for r, wanted in (
-        ("it switches the serving environment", bool(change.environment)),
+        ("it switches the serving environment", change.environment not in (None, "", bench.facts.get("environment"))),
         ("its risk is high", item.risk is Risk.HIGH),
+        ("it cannot be undone", bool(_IRREVERSIBLE.search(item.undo))),
         ("the plan asks for an approval", item.approval),
     ) if wanted]  # fmt: skip
     if not reasons:
@@ -219,30 +238,50 @@ def _repeated(item: Item, bench: Bench) -> Standing | None:
     )  # fmt: skip
 
 
+def _parked_by_hand(item: Item, bench: Bench) -> Standing | None:
+    """An item that the owner parked in the plan, without a question that it waits for."""
+    by_hand = item.id not in bench.status or edited_by_owner(item, bench.written)
+    if status_of(item, bench) is not Status.PARKED or not by_hand or item.id in bench.approvals | bench.exceptions:
+        return None
+    return Standing(item, Kind.BLOCKED, "is parked in the plan; it goes on when its status is open again")
+
+
 RULES: tuple[Rule, ...] = (
-    _waiting_for_answer,
     _conflicting_status,
     _already_settled,
-    _declined,
     _dead,
-    _answered_in_prose,
+    _asked_by_others,
     _needs,
     _prose,
     _principles,
     _approval,
     _repeated,
+    _parked_by_hand,
 )
 
 
 def standing(item: Item, bench: Bench) -> Standing:
-    """Where the item stands, by the first rule that has something to say."""
-    for rule in RULES:
-        if found := rule(item, bench):
-            return found
+    """Where the item stands, by the first rule that has something to say. What was asked already is not asked again."""
+    found = next((s for rule in RULES if (s := rule(item, bench))), None)
+    if found is not None:
+        asked = _asked_before(found, bench) if found.question else None
+        return (_by_question(item, asked) if asked else None) or found
     found_dead = matching(item.change, item.id, bench.dead_ends)
     reopens = tuple(d.id for d in found_dead if worth_another_look(d, bench.facts))
-    because = f"reopened: {found_dead[0].retry_when} now holds" if reopens else "nothing stands in its way"
+    if reopens:
+        because = f"reopened: {found_dead[0].retry_when} now holds"
+    elif _reopened_by_owner(item, bench):
+        because = "the owner opened it again"
+    else:
+        because = "nothing stands in its way"
     return Standing(item, Kind.RUNNABLE, because, reopens=reopens)
+
+
+def _asked_before(found: Standing, bench: Bench) -> Question | None:
+    """The last question of the same reason about the same item. A question whose reason is gone holds nothing up."""
+    assert found.question is not None
+    same = [q for q in bench.questions if q.item == found.item.id and q.reason == found.question.reason]
+    return same[-1] if same else None
 
 
 def _ask(item: Item, reason: str, text: str, why: str, options: list[Option], facts: list[str]) -> Standing:

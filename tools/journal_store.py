@@ -127,15 +127,14 @@ class JournalStore:
         """
         with _translated(path):
             if not _has_content(path) and (read_only or not create):
-                connection = _connect(":memory:")
-                _ensure_schema(connection, path)
-                return cls(path, connection, read_only=True)
+                return cls(path, _empty(path), read_only=True)
             connection = _connect_read_only(path) if read_only else _connect_writable(path)
             try:
-                if read_only:
-                    _check_schema(connection, path)
-                else:
+                if not read_only:
                     _ensure_schema(connection, path)
+                elif _check_schema(connection, path) == 0:  # its writer is just making it
+                    connection.close()
+                    connection = _empty(path)
             except BaseException:
                 connection.close()
                 raise
@@ -290,6 +289,12 @@ def _has_content(path: Path) -> bool:
         return path.stat().st_size > 0
     except FileNotFoundError:
         return False
+
+
+def _empty(path: Path) -> sqlite3.Connection:
+    connection = _connect(":memory:")
+    _ensure_schema(connection, path)
+    return connection
 
 
 def _connect(name: str) -> sqlite3.Connection:

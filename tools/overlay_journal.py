@@ -20,14 +20,15 @@ class OverlayJournal:
         return self.append_all([Draft(kind, body, key, at)])[0]
 
     def append_all(self, drafts: Sequence[Draft]) -> list[Entry]:
-        done: list[Entry] = []
-        for draft in drafts:
-            there = self._below.find(draft.kind, draft.key) if draft.key is not None else None
-            done.append(there or self._lifted(self._above.append_all([draft])[0]))
-        return done
+        there = [self._below.find(d.kind, d.key) if d.key is not None else None for d in drafts]
+        new = [draft for draft, found in zip(drafts, there, strict=True) if found is None]
+        added = iter(self._above.append_all(new))
+        return [found or self._lifted(next(added)) for found in there]
 
     def entries(self, after: int = 0, kind: str | None = None, limit: int | None = None) -> Iterator[Entry]:
-        yield from islice(self._all(after, kind), limit)
+        until = self.last_seq()
+        wanted = (entry for entry in self._all(after, kind) if entry.seq <= until)
+        yield from islice(wanted, None if limit is None else max(limit, 0))
 
     def find(self, kind: str, key: str) -> Entry | None:
         above = self._above.find(kind, key)

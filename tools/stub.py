@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import unified_diff
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 from pydantic import ValidationError
 
@@ -74,11 +74,15 @@ def _checked_header(path: Path, number: int, line: dict[str, Any]) -> dict[str, 
         raise RecordingBroken(f"{path}:{number}: unknown key {sorted(unknown)[0]!r} in the header")
     if not isinstance(line.get("journal", []), list) or not isinstance(line.get("config", {}), dict):
         raise RecordingBroken(f"{path}:{number}: `journal` must be a list of entries and `config` an object")
+    started = line.get("started", {})
+    if not isinstance(started, dict) or not isinstance(started.get("steps"), int | None):
+        raise RecordingBroken(f"{path}:{number}: `started` must be an object with the number of `steps`, or null")
     for entry in line.get("journal", []):
         if (
             not isinstance(entry, dict)
             or not isinstance(entry.get("kind"), str)
             or not isinstance(entry.get("body"), dict)
+            or not all(isinstance(entry.get(name), str | None) for name in ("key", "at"))
         ):
             raise RecordingBroken(f"{path}:{number}: an entry of `journal` needs a `kind` and a `body`")
     return line
@@ -158,6 +162,8 @@ class ScriptedToolbox(RoutedToolbox):
     def __init__(self, script: Recording, files: Toolbox) -> None:
         self._script, self._files = script, files
         self._used: dict[int, int] = {}
+        for call in script.calls:
+            _check_scripted(call, script.name)
 
     def call(self, tool: str, request: Request, answers_with: type[R]) -> R:
         asked = request.model_dump(mode="json")
@@ -170,6 +176,18 @@ class ScriptedToolbox(RoutedToolbox):
             result: R = getattr(self._files, tool)(request)
             return result
         return _answer(RecordedCall(0, tool, None, _EMPTY.get(tool, {})), answers_with, self._script.name)
+
+
+def _check_scripted(call: RecordedCall, name: str) -> None:
+    """A result of the wrong shape is found before anything is decided, and so is a request that no call can contain."""
+    types = get_type_hints(getattr(Toolbox, call.tool))
+    unknown = set(call.request or {}) - set(types["request"].model_fields)
+    if unknown:
+        known = ", ".join(types["request"].model_fields) or "nothing"
+        raise RecordingBroken(
+            f"{name}:{call.line}: {call.tool} is not asked with {sorted(unknown)[0]!r}, but with {known}"
+        )
+    _answer(call, types["return"], name)
 
 
 _EMPTY: dict[str, dict[str, Any]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from contextlib import suppress
@@ -10,6 +11,9 @@ from pathlib import Path
 from optagent.tools.branches import KEY, SAVED, message, save_commit, trailer
 from optagent.tools.checkout import Dirt, content_sha256, dirt, on_disk
 from optagent.tools.git_commands import Checkout, CheckoutProblem
+
+_AT_ONCE = 200
+"""Paths given to one git: Linux takes 2 MiB of arguments, and no path is longer than 4 KiB."""
 
 
 def save_work(checkout: Checkout, found: list[Dirt], key: str, reason: str) -> str:
@@ -25,7 +29,7 @@ def save_work(checkout: Checkout, found: list[Dirt], key: str, reason: str) -> s
     with tempfile.TemporaryDirectory(prefix="optagent-") as folder:
         index = Path(folder) / "index"
         if checkout.index.exists():
-            shutil.copyfile(checkout.index, index)
+            shutil.copy2(checkout.index, index)  # by its time git knows which files it must not trust the stat of
         parent, tree = head, checkout.text("write-tree", index=index)
         if tree != checkout.tree_of("HEAD"):
             parent = _commit(checkout, tree, head, "What was staged", key)
@@ -34,7 +38,8 @@ def save_work(checkout: Checkout, found: list[Dirt], key: str, reason: str) -> s
         checkout.run("update-index", "--add", "--remove", "--replace", "-z", "--stdin", index=index, stdin=listed)
         tree = checkout.text("write-tree", index=index)
         commit = _commit(checkout, tree, parent, f"Uncommitted work, saved: {reason}", key)
-        _check_saved(checkout, index, commit, list(paths))
+    if missing := _differing(checkout, commit, list(paths)):
+        raise CheckoutProblem(f"{on_disk(checkout, missing[0])} could not be saved: nothing was changed")
     if content_sha256(checkout, found) != seen or dirt(checkout) != found:
         raise CheckoutProblem(f"files in {checkout.top} changed while they were saved: try again when it is quiet")
     return save_commit(checkout, commit)
@@ -72,28 +77,35 @@ def saved_files(checkout: Checkout, key: str, commit: str) -> list[str]:
 
 def is_saved(checkout: Checkout, found: list[Dirt], commit: str) -> bool:
     """Whether all of `found` is what `commit` has: what is left of a removal that was interrupted."""
-    with tempfile.TemporaryDirectory(prefix="optagent-") as folder:
-        index = Path(folder) / "index"
-        checkout.run("read-tree", commit, index=index)
-        checkout.attempt("update-index", "-q", "--refresh", index=index)
-        differing = set(checkout.run("diff-files", "-z", "--name-only", index=index).split(b"\0"))
-        tracked = set(checkout.run("ls-files", "-z", index=index).split(b"\0"))
-    return all(
-        entry.path not in differing and (entry.path in tracked) == _is_there(checkout, entry.path) for entry in found
-    )
+    return not _differing(checkout, commit, [entry.path for entry in found])
 
 
 def _commit(checkout: Checkout, tree: str, parent: str, text: str, key: str) -> str:
     return checkout.text("commit-tree", tree, "-p", parent, "-F", "-", stdin=message(text, {KEY: key}))
 
 
-def _check_saved(checkout: Checkout, index: Path, commit: str, paths: list[bytes]) -> None:
-    checkout.attempt("update-index", "-q", "--refresh", "--ignore-submodules", index=index)
-    differing = checkout.run("diff-files", "-z", "--name-only", "--ignore-submodules=all", index=index).split(b"\0")
-    saved = set(checkout.run("ls-tree", "-r", "-z", "--name-only", commit).split(b"\0"))
-    for path in paths:
-        if path in differing or _is_there(checkout, path) != (path in saved):
-            raise CheckoutProblem(f"{on_disk(checkout, path)} could not be saved: nothing was changed")
+def _differing(checkout: Checkout, commit: str, paths: list[bytes]) -> list[bytes]:
+    """Those of `paths` that are not on disk as `commit` has them; every one is read and hashed for this."""
+    held: dict[bytes, str] = {}
+    for entry in checkout.run("ls-tree", "-r", "-z", commit).split(b"\0")[:-1]:
+        about, _, path = entry.partition(b"\t")
+        held[path] = about.decode().split(" ")[2]
+    there = [path for path in paths if _is_there(checkout, path)]
+    hashes = dict(zip(there, _hashes(checkout, there), strict=True))
+    return [path for path in paths if held.get(path) != hashes.get(path)]
+
+
+def _hashes(checkout: Checkout, paths: list[bytes]) -> list[str]:
+    """Git's ids of the files' content, of the target for a link."""
+    ids: dict[bytes, str] = {}
+    files = [path for path in paths if not on_disk(checkout, path).is_symlink()]
+    for start in range(0, len(files), _AT_ONCE):
+        some = files[start : start + _AT_ONCE]
+        ids |= zip(some, checkout.text("hash-object", "--", *map(os.fsdecode, some)).split(), strict=True)
+    for path in set(paths) - set(files):
+        target = os.fsencode(on_disk(checkout, path).readlink())
+        ids[path] = checkout.text("hash-object", "--stdin", stdin=target)
+    return [ids[path] for path in paths]
 
 
 def _is_there(checkout: Checkout, path: bytes) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,10 @@ from optagent.agent.config import config_from
 from optagent.agent.decide import Decision, Verb
 from optagent.agent.errors import BadInput
 from optagent.agent.jsonable import to_body
-from optagent.agent.ledger import fold
+from optagent.agent.ledger import KINDS
 from optagent.agent.records import Question
 from optagent.agent.session import Session
 from optagent.agent.sitting import WAITING, WENT_ON, Ended, look, run_sitting
-from optagent.tools.journal_store import Journal, MemoryJournal
 from optagent.tools.recording import RecordingFile, header
 from optagent.tools.stub import Recording
 
@@ -34,9 +34,17 @@ def go_on(
     space = find_workspace(root)
     if dry_run:
         return _dry_run(space, stub, as_json)
-    if record is not None and record.exists():
-        raise BadInput(str(record), "this file exists already; a recording is always a new file")
+    if record is not None:
+        _check_new(record)
     return _sit(space, steps if steps is not None else space.config.budget.steps, as_json, record)
+
+
+def _check_new(record: Path) -> None:
+    if record.exists():
+        raise BadInput(str(record), "this file exists already; a recording is always a new file")
+    above = next(folder for folder in record.absolute().parents if folder.exists())
+    if not (above.is_dir() and os.access(above, os.W_OK)):
+        raise BadInput(str(record), f"{above} is not a folder that can be written")
 
 
 def _sit(space: Workspace, steps: int | None, as_json: bool, record: Path | None) -> int:
@@ -82,7 +90,11 @@ class _Recorder:
 
 
 def _dry_run(space: Workspace, stub: Path | None, as_json: bool) -> int:
-    decision = look(_scripted(space, stub) if stub else looking(space))
+    from optagent.tools.stub import load_recording
+
+    script = load_recording(stub) if stub else None
+    session = _scripted(space, script) if script else looking(space)
+    decision = look(session, begin=script is None or not script.journal)
     if as_json:
         print(json.dumps(decision_json(decision), ensure_ascii=False))
     else:
@@ -90,33 +102,22 @@ def _dry_run(space: Workspace, stub: Path | None, as_json: bool) -> int:
     return WAITING if decision.verb is Verb.ASK else WENT_ON
 
 
-def _scripted(space: Workspace, stub: Path) -> Session:
+def _scripted(space: Workspace, script: Recording) -> Session:
     """A session that only looks, against scripted tool results; the script may bring its own journal and settings."""
-    from optagent.tools.stub import ScriptedToolbox, load_recording
+    from optagent.agent.commands.replaying import recorded_journal
+    from optagent.tools.stub import ScriptedToolbox
 
-    script = load_recording(stub)
+    if unknown := sorted({e["kind"] for e in script.journal} - KINDS):
+        raise BadInput(script.name, f"`journal` has no kind {unknown[0]!r}; known are {', '.join(sorted(KINDS))}", 1)
     config = space.config
     if script.config:
         merged = _merged(config.model_dump(mode="json", exclude_defaults=True), script.config)
-        config = config_from(merged, str(stub), 1)
+        config = config_from(merged, script.name, 1)
     return looking(
-        Workspace(space.root, config), ScriptedToolbox(script, live(space, Silent())), _scripted_journal(script)
+        Workspace(space.root, config),
+        ScriptedToolbox(script, live(space, Silent())),
+        recorded_journal(script) if script.journal else None,
     )
-
-
-def _scripted_journal(script: Recording) -> Journal | None:
-    """The journal that the script brings along; None when it brings none, and the campaign's own counts."""
-    if not script.journal:
-        return None
-    memory = MemoryJournal()
-    for entry in script.journal:
-        memory.append(entry["kind"], entry["body"], entry.get("key"), entry.get("at"))
-    try:
-        fold(memory.entries())
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
-        where = f"an entry of `journal` lacks what its kind needs: {error!r}"
-        raise BadInput(script.name, where, 1) from None
-    return memory
 
 
 def _merged(base: dict[str, Any], over: Any) -> dict[str, Any]:

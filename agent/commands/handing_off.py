@@ -10,6 +10,7 @@ from optagent.agent.commands.narration import narrator_for
 from optagent.agent.commands.printable import clean
 from optagent.agent.commands.workspace import Workspace, find_workspace, looking, writing
 from optagent.agent.errors import BadInput
+from optagent.agent.jsonable import to_body
 from optagent.agent.orient import latest_handoff, load_handoff, orient, take_over
 from optagent.agent.reconcile import Outcome
 from optagent.agent.reconciling import check_handoff, known_good_state, probe, reconcile
@@ -23,7 +24,7 @@ def handle_handoff(root: Path, *, write: bool, check: bool, as_json: bool) -> in
     space = find_workspace(root)
     if write:
         return _write(space, as_json)
-    return _check(space, as_json) if check else _show(space)
+    return _check(space, as_json) if check else _show(space, as_json)
 
 
 def _write(space: Workspace, as_json: bool) -> int:
@@ -65,11 +66,14 @@ def _check(space: Workspace, as_json: bool) -> int:
     return int(broken)
 
 
-def _show(space: Workspace) -> int:
+def _show(space: Workspace, as_json: bool) -> int:
     session = looking(space)
     path = latest_handoff(session)
     if not path:
         raise BadInput(space.config.handoffs, "there is no handoff yet; `optagent handoff --write` writes one")
-    load_handoff(session, path)
-    print(session.toolbox.read_text(ReadText(path=path)).text)
+    handoff = load_handoff(session, path)
+    if as_json:
+        print(json.dumps({"handoff": path, "content": to_body(handoff)}, ensure_ascii=False))
+    else:
+        print(session.toolbox.read_text(ReadText(path=path)).text)
     return 0

@@ -9,9 +9,9 @@ from typing import Any
 from optagent.agent.commands.workspace import Silent
 from optagent.agent.config import config_from
 from optagent.agent.errors import BadInput, Diverged
+from optagent.agent.ledger import Ledger
 from optagent.agent.session import LedgerJournal, Session
 from optagent.agent.sitting import Ended, run_sitting
-from optagent.tools.errors import RecordingBroken
 from optagent.tools.journal_store import MemoryJournal
 from optagent.tools.recording import RecordingToolbox
 from optagent.tools.stub import Recording, ReplayToolbox, load_recording
@@ -19,10 +19,7 @@ from optagent.tools.stub import Recording, ReplayToolbox, load_recording
 
 def replay_recording(path: Path, *, as_json: bool) -> int:
     """Exit status 0 when the session went exactly as recorded; raises ReplayDiverged or Diverged where it did not."""
-    try:
-        recording = load_recording(path)
-    except RecordingBroken as error:
-        raise BadInput(str(path), str(error).removeprefix(f"{path}:").removeprefix(f"{path}").strip(": ")) from None
+    recording = load_recording(path)
     if not recording.config:
         raise BadInput(str(path), "not a recording of a session: its header has no `config`", 1)
     ended = replay(recording)
@@ -42,11 +39,8 @@ def replay_recording(path: Path, *, as_json: bool) -> int:
 
 def replay(recording: Recording) -> Ended:
     """Run the recorded session again and return how it ended. Raises ReplayDiverged at the first difference."""
-    memory = MemoryJournal()
-    for entry in recording.journal:
-        memory.append(entry["kind"], entry["body"], entry.get("key"), entry.get("at"))
     toolbox = ReplayToolbox(recording)
-    journal = LedgerJournal(memory)
+    journal = LedgerJournal(recorded_journal(recording))
     session = Session(
         config_from(recording.config, recording.name, 1), RecordingToolbox(toolbox, journal), journal, Silent()
     )
@@ -56,6 +50,18 @@ def replay(recording: Recording) -> Ended:
         raise Diverged(left)
     _compare_end(recording.end, ended)
     return ended
+
+
+def recorded_journal(recording: Recording) -> MemoryJournal:
+    """The journal that a recording begins with. Raises BadInput when an entry is not what its kind needs."""
+    memory, ledger = MemoryJournal(), Ledger()
+    for number, entry in enumerate(recording.journal, 1):
+        try:
+            ledger.apply(memory.append(entry["kind"], entry["body"], entry.get("key"), entry.get("at")))
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            what = f"has nothing under {error}" if isinstance(error, KeyError) else f"cannot be used: {error}"
+            raise BadInput(recording.name, f"entry {number} of `journal` ({entry['kind']}) {what}", 1) from None
+    return memory
 
 
 def _compare_end(recorded: Any, ended: Ended) -> None:

@@ -342,6 +342,21 @@ def test_restoring_saves_everything_uncommitted(source: Source) -> None:
     assert source.revision("optagent/e1") == experiment
 
 
+def test_a_change_of_the_same_size_at_the_same_time_is_saved(source: Source) -> None:
+    """Git sees it only because the index is as old as the file; a copy of the index must be that, too."""
+    source.git("config", "core.trustctime", "false")
+    then = (1_700_000_000, 1_700_000_000)
+    source.write("notes.txt", "staged\n")
+    os.utime(source.top / "notes.txt", then)
+    source.git("add", "-A")
+    source.write("notes.txt", "latest\n")
+    os.utime(source.top / "notes.txt", then)
+    os.utime(source.top / ".git/index", then)
+    branch, _ = restore(source, source.base)
+    assert source.git("show", f"{branch}:notes.txt") == "latest"
+    assert source.git("show", f"{branch}^:notes.txt") == "staged"
+
+
 def test_restoring_a_clean_checkout_saves_nothing_and_prefers_our_branches(source: Source) -> None:
     assert restore(source, source.base) == (None, [])
     assert source.branch() == "main"
@@ -651,6 +666,13 @@ class OwnerAndAgent(RuleBasedStateMachine):
     @rule(experiment=st.sampled_from(["e1", "e2"]), line=st.sampled_from([5, 6, 15]), new=st.booleans())
     def applies(self, experiment: str, line: int, new: bool) -> None:
         self.source.apply(edit(line) + (NEW_FILE if new else ""), experiment)
+
+    @rule(line=st.sampled_from([5, 6, 15]), on_kept=st.booleans())
+    def applies_and_keeps(self, line: int, on_kept: bool) -> None:
+        self.count += 1
+        base = "optagent/kept" if on_kept and "optagent/kept" in self.source.branches() else None
+        self.source.apply(edit(line, f"changed {self.count}"), f"k{self.count}", base)
+        self.source.keep(f"k{self.count}")
 
     @rule(experiment=st.sampled_from(["e1", "e2"]))
     def keeps(self, experiment: str) -> None:
