@@ -98,7 +98,9 @@ class Experiment:
 @dataclass
 class Ledger:
     """Folded state. `lifted` are items whose own dead ends do not bind them until they have a verdict: an experiment on
-    them is under way, or the owner wants another try. Kinds of entries it knows:
+    them is under way, or a question about them was asked, which happens only when no dead end binds them.
+
+    Kinds of entries it knows:
 
     sitting, took-over, attempt, baseline, first-baseline, experiment, candidate, run, failure, gate, verdict, dead-end,
     reopened, item-status, plan-written, question, answer, intent, result, launched, stopped, restored, handoff.
@@ -292,6 +294,7 @@ def _dead_end(ledger: Ledger, entry: Entry) -> None:
     dead_end = from_body(DeadEnd, entry.body)
     ledger.dead_ends[dead_end.id] = dead_end
     ledger.reopened.pop(dead_end.id, None)
+    ledger.lifted.discard(dead_end.item or "")
     _remember(ledger, f"dead end: {dead_end.title}")
 
 
@@ -312,6 +315,8 @@ def _plan_written(ledger: Ledger, entry: Entry) -> None:
 def _question(ledger: Ledger, entry: Entry) -> None:
     question = from_body(Question, entry.body)
     ledger.questions[question.id] = question
+    if question.item is not None and question.reason != "plan-ambiguous":
+        ledger.lifted.add(question.item)
     _remember(ledger, f"asked {question.id} ({question.reason})")
 
 
@@ -333,6 +338,7 @@ def _answer_about_item(ledger: Ledger, asked: Question, item: str, answer: str) 
     """The item's status after the answer. An answer that is none of the options leaves it parked."""
     if answer in ("decline", "drop"):
         ledger.item_status[item], ledger.item_result[item] = Status.DROPPED, f"left out by the owner ({asked.id})"
+        ledger.lifted.discard(item)
     elif answer in ("approve", "allow", "again"):
         ledger.item_status[item], ledger.item_result[item] = Status.OPEN, ""
         ledger.lifted.add(item)

@@ -201,6 +201,7 @@ def test_asking_answers_nothing(situation: Situation) -> None:
         status={**situation.status, **parked},
         written={**situation.written, **parked},
         questions=(*situation.questions, *asked),
+        lifted=situation.lifted | set(parked),
     )
     second = decide(again)
     assert not {(q.reason, q.item) for q in second.questions} & {(q.reason, q.item) for q in asked}

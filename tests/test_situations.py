@@ -16,11 +16,12 @@ from pydantic import BaseModel
 
 from optagent.agent.commands.going_on import decision_json, go_on
 from optagent.agent.commands.initialising import make_campaign
+from optagent.agent.commands.replaying import recorded_journal
 from optagent.agent.decide import Decision, Verb
 from optagent.agent.errors import BadInput
-from optagent.agent.ledger import KINDS
+from optagent.agent.ledger import KINDS, fold
 from optagent.tools.errors import RecordingBroken
-from optagent.tools.stub import TOOLS
+from optagent.tools.stub import TOOLS, load_recording
 from optagent.tools.toolbox import Toolbox
 
 ROOT = Path(__file__).parents[1]
@@ -69,7 +70,7 @@ def optagent(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "optagent", *words], capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize("name", ["002-next-by-rank", "070-foreign-server-on-the-port", "116-reference-all-done"])
+@pytest.mark.parametrize("name", ["002-next-by-rank", "070-foreign-server-on-the-port", "119-reference-all-done"])
 def test_the_command_line_decides_the_same(name: str) -> None:
     done = optagent(
         "-C", str(campaign_of(name)), "continue", "--dry-run", "--json", "--stub", str(FOLDER / f"{name}.jsonl")
@@ -80,6 +81,13 @@ def test_the_command_line_decides_the_same(name: str) -> None:
 
 def test_looking_leaves_no_trace() -> None:
     assert not (FOLDER / "campaign" / ".optagent").exists()
+
+
+def test_an_accepted_baseline_is_recorded_anew() -> None:
+    accepted = next(FOLDER.glob("*-baseline-moved-accepted.jsonl"))
+    ledger = fold(recorded_journal(load_recording(accepted)).entries())
+    assert ledger.baseline is not None
+    assert ledger.baseline.measurement is None
 
 
 # What cannot be used

@@ -25,6 +25,8 @@ Report = Callable[[str], None]
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 1.0
 REPORT_EVERY_S = 0.3
 HEALTH_TIMEOUT_S = 5.0
+USUAL_SILENCE_S = 900.0
+"""The setting `launch_silence_s` under which the phases are given the times that `tools/logs/silence.py` lists."""
 DYING_S = 20.0
 """A server that printed its end is given this long to finish its traceback and go before it is stopped."""
 
@@ -138,9 +140,14 @@ class _Watch:
             return self._outcome("crashed", reading)
         if reading.status == "ready" and self._serves():
             return self._outcome("ready", reading)
-        if still_s > self._start.timeouts.launch_silence_s:
-            return self._outcome("hung", reading, self._hung_because(still_s))
+        if still_s > self._allowed_silence_s():
+            hung = self._reader.reading(alive, silent_s=still_s)
+            return self._outcome("hung", hung, self._hung_because(still_s))
         return None
+
+    def _allowed_silence_s(self) -> float:
+        """Each phase may be silent for as long as it explains; the setting stretches or shortens them all."""
+        return self._reader.allowed_silence_s * self._start.timeouts.launch_silence_s / USUAL_SILENCE_S
 
     def _read_on(self) -> None:
         """Take what the log has got since the last look. Once it said that it is ready, new lines are no progress any

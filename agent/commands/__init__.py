@@ -115,6 +115,23 @@ def handoff(root: Path, write: bool, check: bool, as_json: bool) -> int:
 
 
 @cli.command()
+@click.argument("log", metavar="LOG")
+@click.option("--now", metavar="ISO8601", help="The time on the log's own clock: tells for how long it is silent.")
+@click.option("--follow", is_flag=True, help="Read on as it grows, until it is ready, crashed, hung or stopped.")
+@as_json
+def diagnose(log: str, now: str | None, follow: bool, as_json: bool) -> int:
+    """Say what an SGLang server's log means: status, first cause, what to do.
+
+    LOG is a file, a compressed one (.gz), or - for the standard input. Exit status: 0 a diagnosis was given, 2 bad input.
+
+    Example: optagent diagnose server.log --now 2026-03-14T09:30:00
+    """
+    from optagent.agent.commands.diagnosing import diagnose_log
+
+    return diagnose_log(log, now=now, as_json=as_json, follow=follow)
+
+
+@cli.command()
 @click.argument("recording", type=FILE)
 @as_json
 def replay(recording: Path, as_json: bool) -> int:

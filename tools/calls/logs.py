@@ -55,3 +55,6 @@ class LogReading(Result):
     last_progress: str = ""
     kv_tokens: int | None = None
     context_len: int | None = None
+    explained: str = ""
+    disbelieve: list[str] = []
+    """What the evidence shows, and what in this log not to believe: words for a person."""

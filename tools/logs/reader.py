@@ -1,0 +1,173 @@
+"""Reads a server's log as it grows: how far the launch is, and if it failed, the first cause.
+
+The engine knows no particular message: those stand in `signatures`, the wording of a start in `startup`. Whatever bytes
+come, a reading comes out, and where the log does not tell, the reading says so.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from functools import cache
+
+from optagent.tools.calls.logs import LogReading
+from optagent.tools.logs.cutting import Block, Line, LineCutter, clean
+from optagent.tools.logs.reading import reading_of
+from optagent.tools.logs.run import Run
+from optagent.tools.logs.shapes import Shape, Shapes
+from optagent.tools.logs.signatures import DEATH, MISLEADING, STOP
+from optagent.tools.logs.silence import allowed_silence_s, silence_of
+from optagent.tools.logs.startup import LOOSE_BAR, RUN_BEGINS, SETTINGS, phase_opened, read_bar
+from optagent.tools.logs.unwrapping import Message, Unwrapper
+
+PIECE_BYTES = 1024 * 1024
+SKIM_BYTES = 64 * 1024
+TAIL_LINES = 24
+"""Of a block in which nothing needs reading, only so many last lines are looked at."""
+
+KV_TOKENS = re.compile(r"max_total_num_tokens=(\d{1,15})|Cache is allocated.*#tokens: (\d{1,15})")
+CONTEXT = re.compile(r"\bcontext_len=(\d{1,15})")
+FREE_GPU = re.compile(r"available_gpu_mem=(\d{1,6}(?:\.\d{1,4})?)")
+CAPPED = re.compile(r"max_running_requests is capped|(?:limited|capped|reduced) (?:by|to) .*(?:KV|kv|mamba|memory)")
+HEALTH = "Health check failed"
+ANSWERED = b'" 200'
+LONGEST_SAID = 8000
+
+
+@cache
+def _pattern(expression: str) -> re.Pattern[str]:
+    return re.compile(expression)
+
+
+class LogReader:
+    """Takes a log piece by piece; `reading` may be asked for at any time."""
+
+    def __init__(self) -> None:
+        self._cutter = LineCutter()
+        self._shapes = Shapes()
+        self._unwrapper = Unwrapper()
+        self._run = Run()
+        self._skipped: tuple[int, bytes] | None = None
+
+    def feed(self, data: bytes) -> None:
+        for block in self._cutter.feed(data):
+            self._take_block(block)
+
+    def finish(self) -> None:
+        """Take what stands behind the last newline as a line; nothing is to follow."""
+        for block in self._cutter.finish():
+            self._take_block(block)
+
+    def reading(self, alive: bool | None, now: datetime | None = None, silent_s: float | None = None) -> LogReading:
+        """Where the last run stands, given whether its process still lives.
+
+        It is called hung only when it is known how long it has been silent: from `now`, the time on the log's own clock,
+        or from `silent_s`, for how long the log has not grown.
+        """
+        self._look_back()
+        unfinished = clean(self._cutter.unfinished())
+        if LOOSE_BAR.search(unfinished):
+            self._run.see_bar(read_bar(unfinished), unfinished)
+        if silent_s is None and now is not None:
+            silent_s = silence_of(self._run, now)
+        return reading_of(self._run, alive, silent_s)
+
+    @property
+    def http_port_taken(self) -> bool:
+        """Whether the server found its HTTP port taken. Its process may well live on after that."""
+        findings = self._run.candidates.findings()
+        return any(f.signature.kind == "port-in-use" and "Errno 98" in f.text for f in findings)
+
+    @property
+    def allowed_silence_s(self) -> float:
+        """How long this launch may now be silent before it is taken for hung."""
+        return allowed_silence_s(self._run)
+
+    def _take_block(self, block: Block) -> None:
+        skimmed = len(block.data) >= SKIM_BYTES and not self._run.candidates.in_message
+        if skimmed and self._shapes.all_routine(block.data):
+            lines = block.data.rsplit(b"\n", TAIL_LINES)
+            number = block.first + (block.data.count(b"\n") - len(lines) + 1)
+            for raw in lines[1:]:
+                number += 1
+                self._take_line(number, raw)
+            return
+        for number, raw in enumerate(block.data.split(b"\n"), block.first):
+            self._take_line(number, raw)
+
+    def _take_line(self, number: int, raw: bytes) -> None:
+        run, shape = self._run, self._shapes.of(raw)
+        if shape is Shape.READ or run.candidates.in_message:
+            self._read(number, raw)
+        elif raw:
+            self._skipped = (number, raw)
+            if shape is Shape.DECODE:
+                run.serving.take_decode(number, raw)
+            elif shape is Shape.PREFILL:
+                run.serving.take_batch(number, raw)
+            elif ANSWERED in raw:
+                run.serving.answered_since += 1
+
+    def _read(self, number: int, raw: bytes) -> None:
+        self._look_back()
+        message = self._unwrapper.unwrap(Line(number, clean(raw)))
+        text = message.text
+        if SETTINGS.match(text):
+            self._take_settings(text)
+        elif (self._run.dead or self._run.stopped) and RUN_BEGINS.search(text):
+            self._run = Run()
+        run = self._run
+        run.take_stamp(message.stamp)
+        if not text:
+            return
+        run.last_lines.append(message.line)
+        if text[0] not in " \t" and not run.settings_seen:
+            run.arguments.take_shell(text)
+        if not run.candidates.in_message or message.stamp is not None:
+            self._note_progress(message)
+        self._note_trouble(message)
+
+    def _look_back(self) -> None:
+        """Of the lines that were passed over, the last one still tells the time, and what was going on."""
+        if self._skipped is not None:
+            number, raw = self._skipped
+            self._skipped = None
+            message = self._unwrapper.unwrap(Line(number, clean(raw)))
+            self._run.take_stamp(message.stamp)
+            self._run.last_lines.append(message.line)
+
+    def _take_settings(self, text: str) -> None:
+        """The settings open a run, unless what stood before was only its own beginning."""
+        if self._run.settings_seen and (self._run.phases or self._run.dead or self._run.stopped):
+            self._run = Run()
+        self._run.settings_seen = True
+        self._run.arguments.take_settings(text)
+
+    def _note_progress(self, message: Message) -> None:
+        run, text = self._run, message.text
+        phase = phase_opened(text)
+        if phase is not None:
+            sender = "" if phase in ("warmup", "serving") else message.rank
+            run.enter(phase, sender, text)
+        if LOOSE_BAR.search(text) and ((bar := read_bar(text)) is not None or phase is None):
+            run.see_bar(bar, text)
+        if "tokens" in text and (tokens := KV_TOKENS.search(text)):
+            run.kv_tokens, run.kv_line = int(tokens.group(1) or tokens.group(2)), message.line
+        if "context_len=" in text and (context := CONTEXT.search(text)):
+            run.context_len = int(context.group(1))
+        if free := FREE_GPU.search(text):
+            run.free_gpu_gb = float(free.group(1))
+        if CAPPED.search(text):
+            run.capped_line = message.line
+
+    def _note_trouble(self, message: Message) -> None:
+        run, text = self._run, message.text
+        if text.startswith(HEALTH):
+            run.serving.take_health_failure(message.line)
+        if len(text) < LONGEST_SAID and SETTINGS.match(text) is None:
+            run.stopped = run.stopped or (not run.dead and _pattern(STOP).search(text) is not None)
+            run.dead = run.dead or _pattern(DEATH).search(text) is not None
+            for words, said in MISLEADING:
+                if words in text:
+                    run.misleading.setdefault(said, message.line)
+            run.candidates.take(message, run.phase_of(message.rank), run.last_stamp)
