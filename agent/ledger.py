@@ -17,6 +17,11 @@ from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Lesson,
 from optagent.agent.verdict import Noise, Verdict, noise_of
 from optagent.tools.calls.configuration import Configuration, configuration_from
 
+CHECKOUT_TOOLS = frozenset({"apply_patch", "keep_patch", "drop_patch", "restore_checkout"})
+NO_FACTS = frozenset(
+    {"handoff", "sitting", "sitting-ended", "launched", "stopped", "intent", "result", "plan-written", "reconciled"}
+)
+"""Kinds of entries after which a new handoff would have nothing more to tell."""
 BASELINE, ITEM, CONFIRM = "baseline", "item", "confirm"
 """Kinds of experiments: measuring the baseline, trying an item, holding the best against the first baseline."""
 
@@ -102,12 +107,15 @@ class Ledger:
 
     Kinds of entries it knows:
 
-    sitting, took-over, attempt, baseline, first-baseline, experiment, candidate, run, failure, gate, verdict, dead-end,
-    reopened, item-status, plan-written, question, answer, intent, result, launched, stopped, restored, handoff.
+    sitting, sitting-ended, reconciled, took-over, attempt, baseline, first-baseline, experiment, candidate, run,
+    failure, gate, verdict, dead-end, reopened, item-status, plan-written, question, answer, intent, result, launched,
+    stopped, restored, handoff.
     """
 
     seq: int = 0
     sittings: list[str] = field(default_factory=list)
+    stretch: str = ""
+    ended: bool = True
     steps: int = 0
     taken_over: list[str] = field(default_factory=list)
     handoffs: list[str] = field(default_factory=list)
@@ -142,8 +150,12 @@ class Ledger:
         handler = _HANDLERS.get(entry.kind)
         if handler is not None:
             handler(self, entry)
-            if entry.kind not in ("handoff", "sitting", "launched", "stopped", "intent", "result", "plan-written"):
+            if entry.kind not in NO_FACTS:
                 self.fact_seq = entry.seq
+
+    def interrupted_in_checkout(self) -> bool:
+        """Whether something was being done to the checkout when a sitting was killed."""
+        return any(b["tool"] in CHECKOUT_TOOLS for b in self.pending.values())
 
     def pending_launches(self) -> list[str]:
         """Launches that were begun and whose end nobody wrote down."""
@@ -171,9 +183,9 @@ class Ledger:
         mark = configuration.fingerprint()
         found: list[float] = []
         for e in self.experiments.values():
-            if e.sitting == self.sitting and e.base.fingerprint() == mark:
+            if e.sitting == self.stretch and e.base.fingerprint() == mark:
                 found += e.values("baseline").values()
-            if e.sitting == self.sitting and e.candidate and e.candidate.fingerprint() == mark:
+            if e.sitting == self.stretch and e.candidate and e.candidate.fingerprint() == mark:
                 found += e.values("candidate").values()
         return found
 
@@ -188,8 +200,17 @@ def fold(entries: Iterable[Entry]) -> Ledger:
 
 def _sitting(ledger: Ledger, entry: Entry) -> None:
     ledger.sittings.append(entry.body["id"])
-    ledger.steps = 0
-    ledger.started_at = entry.at
+    if ledger.ended:
+        ledger.stretch, ledger.ended, ledger.steps, ledger.started_at = entry.body["id"], False, 0, entry.at
+
+
+def _sitting_ended(ledger: Ledger, entry: Entry) -> None:
+    ledger.ended = True
+
+
+def _reconciled(ledger: Ledger, entry: Entry) -> None:
+    for key in entry.body["keys"]:
+        ledger.pending.pop(key, None)
 
 
 def _took_over(ledger: Ledger, entry: Entry) -> None:
@@ -235,7 +256,7 @@ def _first_baseline(ledger: Ledger, entry: Entry) -> None:
 def _experiment(ledger: Ledger, entry: Entry) -> None:
     b = entry.body
     ledger.experiments[b["id"]] = Experiment(
-        id=b["id"], kind=b["kind"], title=b["title"], base=configuration_from(b["base"]), sitting=ledger.sitting,
+        id=b["id"], kind=b["kind"], title=b["title"], base=configuration_from(b["base"]), sitting=ledger.stretch,
         item=b.get("item"), change=change_from(b.get("change", {})), goal=b.get("goal", 0), began=entry.at,
         candidate=configuration_from(b["candidate"]) if b.get("candidate") else None,
     )  # fmt: skip
@@ -276,7 +297,7 @@ def _gate(ledger: Ledger, entry: Entry) -> None:
 def _verdict(ledger: Ledger, entry: Entry) -> None:
     b = entry.body
     done = _edit(
-        ledger, entry, verdict=b["verdict"], because=b["because"], sitting=ledger.sitting,
+        ledger, entry, verdict=b["verdict"], because=b["because"], sitting=ledger.stretch,
         effect=b.get("effect"), low=b.get("low"), high=b.get("high"),
     )  # fmt: skip
     for arm, configuration in (("baseline", done.base), ("candidate", done.candidate)):
@@ -404,6 +425,8 @@ def total_gain(ledger: Ledger) -> str:
 
 _HANDLERS: dict[str, Callable[[Ledger, Entry], None]] = {
     "sitting": _sitting,
+    "sitting-ended": _sitting_ended,
+    "reconciled": _reconciled,
     "took-over": _took_over,
     "attempt": _attempt,
     "baseline": _baseline,

@@ -116,6 +116,8 @@ def _checkout(world: World, known_good: Configuration, ledger: Ledger) -> tuple[
         return "", f"the checkout is at {seen.revision[:12]} ({seen.branch or 'detached'}), which nobody recorded"
     if seen.dirty:
         files = ", ".join(seen.dirty[:5]) + (" ..." if len(seen.dirty) > 5 else "")
+        if ledger.interrupted_in_checkout():
+            return f"a change was interrupted half-way in {files}", ""
         if seen.dirty_sha256 not in ledger.known_dirt:
             content = f" (content {seen.dirty_sha256[:12]})" if seen.dirty_sha256 else ""
             return "", f"uncommitted changes in {files}{content}"

@@ -57,6 +57,8 @@ def reconcile(session: Session, orientation: Orientation) -> Reconciled:
         _settle_pending(session, orientation.plan, pending, facts)
     findings = find(world, known_good, session.ledger)
     findings, world = _restore(session, findings, known_good, world)
+    if session.ledger.pending and findings.clean:
+        session.note("reconciled", {"keys": sorted(session.ledger.pending)})
     if session.ledger.baseline is None and not findings.unrecorded:
         adopt_configured_baseline(session, world.checkout.revision if world.checkout else "")
     bring_up_to_date(session, orientation.plan)

@@ -48,6 +48,7 @@ def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
             _leave_nothing_running(session)
         raise
     _leave_nothing_running(session)
+    session.note("sitting-ended", {"id": sitting}, sitting)
     return _ended(session, round_, state.get("steps", 0), state.get("ended", ""))
 
 

@@ -111,7 +111,7 @@ def _cause(experiment: Experiment) -> str:
 def baseline_check(ledger: Ledger, baseline: Baseline, tolerance: float) -> BaselineCheck:
     """What this sitting's measurements of the baseline say about its record."""
     mark = baseline.configuration.fingerprint()
-    settled = [e for e in ledger.experiments.values() if e.sitting == ledger.sitting and e.verdict]
+    settled = [e for e in ledger.experiments.values() if e.sitting == ledger.stretch and e.verdict]
     measured, off, misses, failed = False, 0.0, 0, ""
     for e in settled:
         if e.kind == BASELINE and e.base.fingerprint() == mark:

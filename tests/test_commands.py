@@ -580,7 +580,7 @@ def test_a_sitting_that_is_killed_is_gone_on_with(campaign: Campaign, tool: str)
     assert done.returncode == 0, done.stderr
     ledger = campaign.ledger()
     [experiment] = ledger.experiments.values()
-    assert (experiment.verdict, experiment.sitting) == ("keep", "S002")
+    assert (experiment.verdict, experiment.sitting) == ("keep", "S001")
     assert finished(ledger) == ["E0001-baseline-1", "E0001-baseline-2"]
     assert experiment.runs[0] == next(iter(before.experiments.values())).runs[0]
     assert ledger.processes == {}

@@ -125,10 +125,20 @@ def test_a_first_baseline_is_the_first_that_there_was() -> None:
     assert (ledger.first_baseline.configuration, ledger.baseline.configuration) == (FIRST, BEST)
 
 
+ENDED = Draft("sitting-ended", {"id": "S001"}, "S001")
+NEXT = Draft("sitting", {"id": "S002"}, "S002")
+
+
+def test_a_sitting_that_was_killed_is_gone_on_with() -> None:
+    ledger = folded(*CAMPAIGN, NEXT)
+    assert (ledger.sitting, ledger.stretch, ledger.steps) == ("S002", "S001", folded(*CAMPAIGN).steps)
+    assert ledger.values_of(BEST) == [89.0, 90.0], "what was measured in it still counts"
+
+
 def test_steps_are_counted_for_each_sitting() -> None:
-    ledger = folded(*CAMPAIGN, Draft("sitting", {"id": "S002"}, "S002"))
+    ledger = folded(*CAMPAIGN, ENDED, NEXT)
     assert (ledger.sitting, ledger.steps) == ("S002", 0)
-    assert folded(*CAMPAIGN, Draft("sitting", {"id": "S002"}, "S002"), verdict("E0002", "keep")).steps == 0
+    assert folded(*CAMPAIGN, ENDED, NEXT, verdict("E0002", "keep")).steps == 0
 
 
 def test_keeping_an_item_ends_its_dead_ends() -> None:
@@ -168,7 +178,7 @@ def test_results_of_a_configuration_are_found_in_every_experiment_of_the_sitting
     more = (*CAMPAIGN, run("E0002", "baseline", 1, 89.9))
     assert folded(*CAMPAIGN).values_of(BEST) == [89.0, 90.0]
     assert folded(*CAMPAIGN).values_of(BETTER) == [99.0]
-    assert folded(*more, Draft("sitting", {"id": "S002"}, "S002")).values_of(BEST) == []
+    assert folded(*more, ENDED, NEXT).values_of(BEST) == []
 
 
 # The gain of all that was kept

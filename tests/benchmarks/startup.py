@@ -25,10 +25,12 @@ PAIRS = (
 
 
 def main() -> int:
-    """Print one line a pair; exit status 1 when a ratio is above its limit."""
+    """Print one line a pair."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--runs", type=int, default=15, help="runs of each command (default 15)")
-    runs = parser.parse_args().runs
+    parser.add_argument("--strict", action="store_true", help="exit with 1 when a ratio is above its limit")
+    options = parser.parse_args()
+    runs = options.runs
     with tempfile.TemporaryDirectory() as folder:
         campaign = Path(folder) / "campaign"
         campaign.mkdir()
@@ -36,7 +38,7 @@ def main() -> int:
         for part in ("plans", "handoffs"):
             shutil.copytree(ROOT / part, campaign / part)
         within = [measure(name, command, yardstick, limit, campaign, runs) for name, command, yardstick, limit in PAIRS]
-    return 0 if all(within) else 1
+    return 0 if all(within) or not options.strict else 1
 
 
 def measure(name: str, command: list[str], yardstick: str, limit: float, campaign: Path, runs: int) -> bool:
@@ -49,11 +51,10 @@ def measure(name: str, command: list[str], yardstick: str, limit: float, campaig
         timed["command"].append(seconds(command, campaign))
         timed["reference"].append(seconds(reference, campaign))
     mine, theirs = statistics.median(timed["command"]), statistics.median(timed["reference"])
-    verdict = "within" if mine / theirs <= limit else "ABOVE"
-    print(
-        f"{name}: {mine * 1000:.0f} ms, python -c '{yardstick}': {theirs * 1000:.0f} ms, ratio {mine / theirs:.2f}, {verdict} {limit}"
-    )
-    return mine / theirs <= limit
+    ratio = mine / theirs
+    print(f"{name}: {mine * 1000:.0f} ms; python -c '{yardstick}': {theirs * 1000:.0f} ms; ", end="")
+    print(f"ratio {ratio:.2f}, {'within' if ratio <= limit else 'ABOVE'} {limit}")
+    return ratio <= limit
 
 
 def seconds(command: list[str], folder: Path) -> float:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache
 
 from optagent.tools.calls.logs import Phase
 from optagent.tools.logs.cutting import Line
+from optagent.tools.logs.matching import LONGEST_MATCHED, Matcher
 from optagent.tools.logs.signature import Signature, Weight
-from optagent.tools.logs.signatures import HINT_LIST, REQUEST_LEVEL, SIGNATURES, UNKNOWN
+from optagent.tools.logs.signatures import HINT_LIST, REQUEST_LEVEL, UNKNOWN
 from optagent.tools.logs.unwrapping import Message
 
 TRACEBACK = "Traceback (most recent call last)"
@@ -20,11 +20,12 @@ FRAME = re.compile(r'^\s*File "([^"]{0,300})", line \d+(?:, in (\S{0,80}))?')
 OTHERS = re.compile(r"^(?:\[rank\d+\]|\S+:\d+:\d+ \[\d+\] NCCL|\(?\w+ pid=|\+ )|frame #\d+")
 NAMED_RANK = re.compile(r"scheduler_(\d{1,6})|\bRank (\d{1,6})\b|\[Rank (\d{1,6})\]|\bTP(\d{1,6})")
 RANK = re.compile(r"\bTP(\d{1,6})|\bDP(\d{1,6})|gpu_id=(\d{1,6})")
+HINTS = re.compile(HINT_LIST)
+OF_A_REQUEST = re.compile(REQUEST_LEVEL)
 MESSAGE_LINES = 40
 MOST_FRAMES = 80
 KEPT_ALIKE = 3
 MOST_KINDS_OF_FINDINGS = 400
-LONGEST_MATCHED = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class _Open:
 class Candidates:
     """Keeps of each kind of finding and rank the first few, so that a log of any length fits."""
 
-    def __init__(self) -> None:
+    def __init__(self, matcher: Matcher) -> None:
+        self.matcher = matcher
         self._kept: dict[tuple[int, str], list[Finding]] = {}
         self._traceback: _Traceback | None = None
         self._open: _Open | None = None
@@ -101,7 +103,7 @@ class Candidates:
         elif self._traceback is not None and self._continues_traceback(message, self._traceback):
             return
         elif self._open is not None and _continues(self._open, message):
-            _extend(self._open, message)
+            self._extend(self._open, message)
         else:
             self._close()
             if message.stamp is not None:
@@ -115,7 +117,7 @@ class Candidates:
         chain = self._chained
         if message.stamp is not None or message.rank or chain is None:
             head = message.text if message.stamp is not None and not message.text.startswith("Trace") else self._head
-            self._traceback = _Traceback(message.rank, phase, stamp, re.search(REQUEST_LEVEL, head) is not None)
+            self._traceback = _Traceback(message.rank, phase, stamp, OF_A_REQUEST.search(head) is not None)
         else:
             self._traceback = _Traceback(chain.sender, chain.phase, chain.stamp, chain.of_a_request)
         self._chained = None
@@ -134,13 +136,27 @@ class Candidates:
         self._traceback = None
         if EXCEPTION.match(text) is None:
             return False
-        self._open = _Open(traceback, message.line, [text], _signatures_of(text, message.line, exception=True))
+        self._open = _Open(traceback, message.line, [text], self._known(text, message.line))
         return True
 
     def _take_line(self, message: Message, phase: Phase, stamp: datetime | None) -> None:
-        for signature, line in _signatures_of(message.text, message.line, exception=False):
+        row = self.matcher.row(message.text, exception=False)
+        if row is not None:
             rank = _rank(message.rank, message.text)
-            self._keep(Finding(line, signature, phase, rank, stamp, message.rank, text=message.text[:LONGEST_MATCHED]))
+            said = message.text[:LONGEST_MATCHED]
+            self._keep(Finding(message.line, row, phase, rank, stamp, message.rank, text=said))
+
+    def _known(self, text: str, line: Line) -> list[tuple[Signature, Line]]:
+        row = self.matcher.row(text, exception=True)
+        return [] if row is None else [(row, line)]
+
+    def _extend(self, opened: _Open, message: Message) -> None:
+        opened.lines_left -= 1
+        if HINTS.match(message.text):
+            opened.hints = True
+        if not opened.hints and message.text:
+            opened.text.append(message.text[:LONGEST_MATCHED])
+            opened.known += self._known(message.text, message.line)
 
     def _close(self) -> None:
         if self._open is not None:
@@ -164,15 +180,6 @@ def _continues(opened: _Open, message: Message) -> bool:
     return message.stamp is None and opened.lines_left > 0 and OTHERS.match(message.text) is None
 
 
-def _extend(opened: _Open, message: Message) -> None:
-    opened.lines_left -= 1
-    if re.match(HINT_LIST, message.text):
-        opened.hints = True
-    if not opened.hints and message.text:
-        opened.text.append(message.text[:LONGEST_MATCHED])
-        opened.known += _signatures_of(message.text, message.line, exception=True)
-
-
 def _finding(opened: _Open) -> Finding | None:
     """The finding of an exception: what explains most of its text, and where that stands."""
     traceback = opened.traceback
@@ -190,19 +197,3 @@ def _finding(opened: _Open) -> Finding | None:
 def _rank(sender: str, text: str) -> int | None:
     found = RANK.search(sender) or NAMED_RANK.search(text[:300])
     return next((int(group) for group in found.groups() if group is not None), None) if found else None
-
-
-def _signatures_of(text: str, line: Line, exception: bool) -> list[tuple[Signature, Line]]:
-    """The row that knows this line, if one does."""
-    index = _row(text[:LONGEST_MATCHED], exception)
-    return [] if index is None else [(SIGNATURES[index], line)]
-
-
-@cache
-def _rows_alone() -> tuple[int, ...]:
-    return tuple(index for index, row in enumerate(SIGNATURES) if row.alone)
-
-
-def _row(text: str, exception: bool) -> int | None:
-    rows = range(len(SIGNATURES)) if exception else _rows_alone()
-    return next((index for index in rows if SIGNATURES[index].pattern.search(text)), None)

@@ -21,39 +21,31 @@ class Line:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
-    """Complete lines, without the newline of the last one. `first` is the number of the first."""
-
-    first: int
-    data: bytes
-
-
 @dataclass
 class LineCutter:
-    """Takes the output piece by piece and gives back the lines that are complete."""
+    """Takes the output piece by piece and gives back the lines that are complete, many in one block.
 
-    number: int = 0
+    A block is lines without the newline of the last one. Nothing is counted here: who looks at the lines counts them.
+    """
+
     _rest: bytearray = field(default_factory=bytearray)
 
-    def feed(self, data: bytes) -> Iterator[Block]:
+    def feed(self, data: bytes) -> Iterator[bytes]:
         """What `data` completes: the line that was begun before, and then all the others in one block."""
         end = data.find(b"\n") if self._rest else -1
         if end >= 0:
             self._rest += data[:end]
             data = data[end + 1 :]
             yield self._begun()
-        last = data.rfind(b"\n")
-        if last >= 0 and not self._rest:
-            block = Block(self.number + 1, data[:last])
-            self.number += block.data.count(b"\n") + 1
-            yield block
+        last = -1 if self._rest else data.rfind(b"\n")
+        if last >= 0:
+            yield data[:last]
             data = data[last + 1 :]
         self._rest += data
         if len(self._rest) > 4 * LONGEST_LINE_BYTES:
             self._rest[LONGEST_LINE_BYTES:-LONGEST_LINE_BYTES] = b""
 
-    def finish(self) -> Iterator[Block]:
+    def finish(self) -> Iterator[bytes]:
         """The last line, when it has no newline yet."""
         if self._rest:
             yield self._begun()
@@ -62,11 +54,10 @@ class LineCutter:
         """What stands behind the last newline: often a progress bar."""
         return bytes(self._rest[-LONGEST_LINE_BYTES:])
 
-    def _begun(self) -> Block:
-        self.number += 1
+    def _begun(self) -> bytes:
         raw = bytes(self._rest)
         self._rest.clear()
-        return Block(self.number, raw)
+        return raw
 
 
 def clean(raw: bytes) -> str:

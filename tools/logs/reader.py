@@ -8,21 +8,23 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from functools import cache
 
 from optagent.tools.calls.logs import LogReading
-from optagent.tools.logs.cutting import Block, Line, LineCutter, clean
+from optagent.tools.logs.candidates import Candidates
+from optagent.tools.logs.cutting import Line, LineCutter, clean
+from optagent.tools.logs.matching import Matcher
 from optagent.tools.logs.reading import reading_of
 from optagent.tools.logs.run import Run
 from optagent.tools.logs.shapes import Shape, Shapes
-from optagent.tools.logs.signatures import DEATH, MISLEADING, STOP
+from optagent.tools.logs.signatures import MISLEADING
 from optagent.tools.logs.silence import allowed_silence_s, silence_of
 from optagent.tools.logs.startup import LOOSE_BAR, RUN_BEGINS, SETTINGS, phase_opened, read_bar
 from optagent.tools.logs.unwrapping import Message, Unwrapper
 
-PIECE_BYTES = 1024 * 1024
-SKIM_BYTES = 64 * 1024
-TAIL_LINES = 24
+PIECE_BYTES = 120 * 1024
+"""Larger pieces were slower: their copies come from the operating system one by one (malloc maps them from 128 kB on)."""
+SKIM_BYTES = 16 * 1024
+TAIL_LINES = 6
 """Of a block in which nothing needs reading, only so many last lines are looked at."""
 
 KV_TOKENS = re.compile(r"max_total_num_tokens=(\d{1,15})|Cache is allocated.*#tokens: (\d{1,15})")
@@ -34,19 +36,16 @@ ANSWERED = b'" 200'
 LONGEST_SAID = 8000
 
 
-@cache
-def _pattern(expression: str) -> re.Pattern[str]:
-    return re.compile(expression)
-
-
 class LogReader:
     """Takes a log piece by piece; `reading` may be asked for at any time."""
 
     def __init__(self) -> None:
         self._cutter = LineCutter()
+        self._number = 0
         self._shapes = Shapes()
         self._unwrapper = Unwrapper()
-        self._run = Run()
+        self._matcher = Matcher()
+        self._run = self._new_run()
         self._skipped: tuple[int, bytes] | None = None
 
     def feed(self, data: bytes) -> None:
@@ -83,17 +82,23 @@ class LogReader:
         """How long this launch may now be silent before it is taken for hung."""
         return allowed_silence_s(self._run)
 
-    def _take_block(self, block: Block) -> None:
-        skimmed = len(block.data) >= SKIM_BYTES and not self._run.candidates.in_message
-        if skimmed and self._shapes.all_routine(block.data):
-            lines = block.data.rsplit(b"\n", TAIL_LINES)
-            number = block.first + (block.data.count(b"\n") - len(lines) + 1)
-            for raw in lines[1:]:
-                number += 1
-                self._take_line(number, raw)
-            return
-        for number, raw in enumerate(block.data.split(b"\n"), block.first):
-            self._take_line(number, raw)
+    def _new_run(self) -> Run:
+        return Run(Candidates(self._matcher))
+
+    def _take_block(self, block: bytes) -> None:
+        if len(block) >= SKIM_BYTES and not self._run.candidates.in_message:
+            count = self._shapes.routine_lines(block)
+            if count is not None:
+                tail = block.rsplit(b"\n", TAIL_LINES)[1:]
+                self._number += count - len(tail)
+                self._take_lines(tail)
+                return
+        self._take_lines(block.split(b"\n"))
+
+    def _take_lines(self, lines: list[bytes]) -> None:
+        for raw in lines:
+            self._number += 1
+            self._take_line(self._number, raw)
 
     def _take_line(self, number: int, raw: bytes) -> None:
         run, shape = self._run, self._shapes.of(raw)
@@ -115,7 +120,7 @@ class LogReader:
         if SETTINGS.match(text):
             self._take_settings(text)
         elif (self._run.dead or self._run.stopped) and RUN_BEGINS.search(text):
-            self._run = Run()
+            self._run = self._new_run()
         run = self._run
         run.take_stamp(message.stamp)
         if not text:
@@ -139,12 +144,12 @@ class LogReader:
     def _take_settings(self, text: str) -> None:
         """The settings open a run, unless what stood before was only its own beginning."""
         if self._run.settings_seen and (self._run.phases or self._run.dead or self._run.stopped):
-            self._run = Run()
+            self._run = self._new_run()
         self._run.settings_seen = True
         self._run.arguments.take_settings(text)
 
     def _note_progress(self, message: Message) -> None:
-        run, text = self._run, message.text
+        run, text = self._run, message.text[-LONGEST_SAID:]
         phase = phase_opened(text)
         if phase is not None:
             sender = "" if phase in ("warmup", "serving") else message.rank
@@ -165,8 +170,9 @@ class LogReader:
         if text.startswith(HEALTH):
             run.serving.take_health_failure(message.line)
         if len(text) < LONGEST_SAID and SETTINGS.match(text) is None:
-            run.stopped = run.stopped or (not run.dead and _pattern(STOP).search(text) is not None)
-            run.dead = run.dead or _pattern(DEATH).search(text) is not None
+            ends = self._matcher.ends(text)
+            run.stopped = run.stopped or (ends.stopped and not run.dead)
+            run.dead = run.dead or ends.dead
             for words, said in MISLEADING:
                 if words in text:
                     run.misleading.setdefault(said, message.line)

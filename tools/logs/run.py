@@ -16,10 +16,10 @@ from optagent.tools.logs.startup import COMPILING, Bar, least_advanced
 
 @dataclass
 class Run:
+    candidates: Candidates
     arguments: LaunchArguments = field(default_factory=LaunchArguments)
     settings_seen: bool = False
     phases: dict[str, Phase] = field(default_factory=dict)
-    candidates: Candidates = field(default_factory=Candidates)
     serving: Serving = field(default_factory=Serving)
 
     ready: bool = False
@@ -71,7 +71,7 @@ class Run:
             self.candidates.forget(sender)
         if phase == "serving" and not self.dead:
             self.ready = True
-            self.candidates = Candidates()
+            self.candidates = Candidates(self.candidates.matcher)
 
     def see_bar(self, bar: Bar | None, text: str) -> None:
         """A bar moved. It began when the last stamped line was written, as far as anybody knows."""

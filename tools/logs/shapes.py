@@ -20,7 +20,7 @@ WORTH_READING = re.compile(
     rb"|oom|OOM|NaN|\bnan\b|probability|[Ss]hut|nterrupt|\^C|[Ee]xit|refused|denied|[Rr]eset|[Cc]losed|No space|[Nn]ot found"
     rb"|[Uu]nsupported|not support|[Cc]annot|[Uu]nable|too old|nsufficient|server_args|[Ss]erver args|begin|\bends?\b"
     rb"|allocated|[Cc]aptur|DeepGEMM|autotune|num_tokens|Uvicorn|[Ss]tart|ready to roll|usage:|Unavailable|capped|Retract"
-    rb"|ninja|nvcc|File |NCCL|nccl|[Uu]ndefined|Xid|Duplicate|Health|%|\r|\x1b|^\{|^\+ |\[rank|launch_server|unbalanced"
+    rb"|ninja|nvcc|File |NCCL|nccl|[Uu]ndefined|Xid|Duplicate|Health|%|^\+ |\[rank|launch_server|unbalanced"
 )  # fmt: skip
 
 
@@ -36,6 +36,7 @@ class Shapes:
 
     def __init__(self) -> None:
         self._known: dict[bytes, Shape] = {}
+        self._routine: set[bytes] = set()
 
     def of(self, raw: bytes) -> Shape:
         if len(raw) > LONGEST_SHAPE:
@@ -48,17 +49,15 @@ class Shapes:
             judged = self._known[shape] = _judge(shape)
         return judged
 
-    def all_routine(self, data: bytes) -> bool:
-        """Whether no line of `data` needs reading."""
-        for shape in set(data.translate(None, DIGITS).split(b"\n")):
-            judged = self._known.get(shape)
-            if judged is None:
-                judged = _judge(shape)
-                if len(shape) <= LONGEST_SHAPE and len(self._known) < MOST_SHAPES:
-                    self._known[shape] = judged
-            if judged is Shape.READ:
-                return False
-        return True
+    def routine_lines(self, data: bytes) -> int | None:
+        """How many lines `data` has when none of them needs reading, otherwise None."""
+        shapes = data.translate(None, DIGITS).split(b"\n")
+        for shape in set(shapes) - self._routine:
+            if _judge(shape) is Shape.READ:
+                return None
+            if len(shape) <= LONGEST_SHAPE and len(self._routine) < MOST_SHAPES:
+                self._routine.add(shape)
+        return len(shapes)
 
 
 def _judge(shape: bytes) -> Shape:

@@ -45,7 +45,7 @@ RUN_BEGINS = re.compile(
 BAR = re.compile(
     r"(\d{1,3})%(?: Completed)? ?\|[^|]*\| ?([\d.]+[KMGTk]?)/([\d.]+[KMGTk]?)(?: \[(\S+?)<(\S+?)(?:, +(\S+))?\])?"
 )
-LOOSE_BAR = re.compile(r"\d+%(?: Completed)?[ |]|\d+/\d+ \[")
+LOOSE_BAR = re.compile(r"\d%(?: Completed)?[ |]|\d/\d{1,12} \[")
 COMPILING = re.compile(r"DeepGEMM|[Aa]utotun|torch\.compile|[Ii]nductor|[Cc]ompil(?:e|ing)|[Jj]it")
 
 
