@@ -10,7 +10,6 @@ from optagent.agent.errors import OptagentError
 from optagent.agent.handoff.model import Handoff
 from optagent.agent.ledger import BASELINE, CONFIRM, Experiment, Ledger, total_gain
 from optagent.agent.orient import latest_handoff
-from optagent.agent.reconcile import sha256
 from optagent.agent.records import Attempt, Claim, InFlight, Lesson, NextStep, Part
 from optagent.agent.session import Session
 from optagent.agent.standing import Kind, Standing
@@ -30,7 +29,7 @@ def write_handoff(session: Session, world: World, standings: Sequence[Standing],
     path = str(PurePosixPath(session.config.handoffs) / f"{number:04d}-{handoff.written[:10]}.md")
     text = render_handoff(handoff)
     written = session.toolbox.write_text(
-        WriteText(key=f"handoff:{handoff.id}:{sha256(text)[:12]}", path=path, text=text)
+        WriteText(key=f"handoff:{handoff.id}:{session.ledger.seq}", path=path, text=text)
     )
     if not written.written:
         raise OptagentError(f"{path} could not be written: {written.problem}")

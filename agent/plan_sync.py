@@ -8,7 +8,6 @@ from optagent.agent.plan.model import Plan, Status
 from optagent.agent.plan.owner import edited_by_owner
 from optagent.agent.plan.read import read_plan
 from optagent.agent.plan.write import with_status
-from optagent.agent.reconcile import sha256
 from optagent.agent.session import Session
 from optagent.tools.calls.files import ReadText, WriteText
 
@@ -56,7 +55,7 @@ def _write_once(session: Session, statuses: Mapping[str, Status]) -> str | None:
         text = with_status(text, item, status, session.ledger.item_result.get(item, ""))
     if text == read.text:
         return text
-    key = f"{session.ledger.sitting}:plan:{session.ledger.seq}:{sha256(text)[:12]}"
+    key = f"{session.ledger.sitting}:plan:{session.ledger.seq}:{(read.sha256 or '')[:12]}"
     done = session.toolbox.write_text(WriteText(key=key, path=path, text=text, expect_sha256=read.sha256))
     return text if done.written else None
 

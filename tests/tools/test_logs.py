@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,15 @@ WORDS = [
     "\x1b[31m",
     "",
     "error: ",
+    "terminate called after throwing",
+    "During handling of the above exception, another exception occurred:",
+    "Possible solutions:",
+    "[rank1]:[E0101 10:00:00.1 x.cpp:1] CUDA error: out of memory",
+    f"{STAMP} TP0] Decode batch, #running-req: 9, accept len: 1.00, cuda graph: False, #queue-req: 3",
+    f"{STAMP}] Health check failed.",
+    f"{STAMP}] Scheduler hit an exception: Traceback (most recent call last):",
+    '{"log": "' + STAMP + "] x",
+    f"{STAMP}] SIGTERM received.",
 ]
 
 
@@ -116,12 +127,134 @@ def test_out_of_memory_means_another_thing_in_each_phase(lines: list[str], kind:
          "model-unsupported"),
         ("RuntimeError: DeepEP error: timeout", "expert-parallel"),
         ("RuntimeError: nobody has seen this before", "unknown"),
+        ("OSError: [Errno 28] No space left on device", "download-failed"),
+        ("RuntimeError: unable to write to file </torch_12_34_0>: No space left on device (28)", "host-memory"),
+        ("OSError: [Errno 12] Cannot allocate memory", "host-memory"),
+        ("RuntimeError: out of resource: shared memory, Required: 3, Hardware limit: 2.", "unsupported-arch"),
+        ("ImportError: libcuda.so.1: cannot open shared object file: No such file or directory", "driver"),
+        ("ImportError: libnuma.so.1: cannot open shared object file: No such file or directory", "package-mismatch"),
+        ("ConnectionRefusedError: [Errno 111] Connection refused", "peer-died"),
+        ("zmq.error.ZMQError: Address already in use (addr='tcp://127.0.0.1:9')", "port-in-use"),
+        ("torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 1/2 clients joined.",
+         "collective-error"),
+        ("requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://x", "download-failed"),
+        ("RuntimeError: The size of tensor a (3) must match the size of tensor b (4)", "unknown"),
     ],
 )  # fmt: skip
 def test_kinds_of_failures(error: str, kind: str) -> None:
     reading = read([*CAPTURING, *traceback(error)])
     assert reading.cause is not None
     assert reading.cause.kind == kind
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        ("Subprocess scheduler_1 (pid=7) crashed with exit code -7. Triggering SIGQUIT for cleanup...", "host-memory"),
+        ("Subprocess scheduler_1 (pid=7) crashed with exit code -11. Triggering SIGQUIT for cleanup...", "unknown"),
+        ("Child process unexpectedly failed with an exit code 9. pid=7", "host-memory"),
+        ("Rank 1 scheduler died during initialization (exit code: -9).", "host-memory"),
+    ],
+)
+def test_deaths_without_a_traceback(line: str, kind: str) -> None:
+    reading = read([*LOADING, f"{STAMP}] {line}", f"{STAMP}] Received sigquit from a child process."])
+    assert reading.cause is not None
+    assert (reading.status, reading.cause.kind, reading.cause.evidence[0].line) == ("crashed", kind, len(LOADING) + 1)
+
+
+def test_a_killed_server_that_served_does_not_prove_a_lack_of_memory() -> None:
+    cause = read([*SERVING, f"{STAMP}] Subprocess scheduler_0 (pid=7) crashed with exit code -9."]).cause
+    assert cause is not None
+    assert (cause.kind, cause.rank) == ("unknown", 0)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["terminate called after throwing an instance of 'c10::AcceleratorError'",
+         "  what():  CUDA error: an illegal memory access was encountered"],
+        ["[rank1]:[E1205 10:00:00.1 ProcessGroupNCCL.cpp:2] Process group watchdog thread terminated with exception: "
+         "CUDA error: an illegal memory access was encountered", "terminate called after throwing an instance of 'X'"],
+    ],
+)  # fmt: skip
+def test_what_kills_cplusplus_is_read_as_well(lines: list[str]) -> None:
+    cause = read([*SERVING, *lines]).cause
+    assert cause is not None
+    assert cause.kind == "illegal-memory-access"
+
+
+WRAPPED = [
+    "sglang-1  | {}",
+    "[pod/llm-0/server] {}",
+    "2026-05-01T10:00:00.123456789Z stdout F {}",
+    "(Worker pid=7, ip=192.0.2.1) {}",
+    "May 01 10:00:00 node-1 sglang[77]: {}",
+    "2026-05-01 10:00:00,531 - __main__ - INFO - {}",
+    "llm-7f-x2 server {}",  # known to none, learnt from stamped lines
+    "\x1b[36m{}\x1b[0m",
+    "{}\r",
+]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPED)
+def test_collectors_do_not_hide_a_cause(wrapper: str) -> None:
+    lines = [*CAPTURING, *traceback("ImportError: x.so: undefined symbol: _ZN5torch")]
+    plain, wrapped = read(lines), read([wrapper.format(line) for line in lines])
+    assert wrapped == plain
+
+
+def test_json_lines() -> None:
+    lines = [*CAPTURING, *traceback("ImportError: x.so: undefined symbol: _ZN5torch")]
+    wrapped = [json.dumps({"log": line + "\n", "stream": "stderr"}) for line in lines]
+    assert read([*wrapped[:-1], wrapped[-1][:-9]]) == read(lines)
+
+
+def test_a_rank_that_goes_on_was_not_at_its_end() -> None:
+    caught = [
+        f"{STAMP} TP0] Setup of something optional failed: Traceback (most recent call last):",
+        "ValueError: x must be y",
+    ]
+    reading = read([*LOADING, *caught, *LOADED[-2:]])
+    assert (reading.status, reading.cause) == ("starting", None)
+
+
+def test_a_death_before_the_settings_belongs_to_the_next_run() -> None:
+    died = [*LOADING, *traceback("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB")]
+    again = ["+ exec python3 -m sglang.launch_server --tp 2", "launch_server.py: error: unrecognized arguments: --x"]
+    cause = read([*died, *again]).cause
+    assert cause is not None
+    assert (cause.kind, cause.evidence[0].line) == ("config-error", len(died) + 2)
+
+
+def test_hints_for_every_cause_are_no_evidence() -> None:
+    lines = [
+        *CAPTURING,
+        *traceback("RuntimeError: nobody knows")[:-1],
+        "Possible solutions:",
+        "1. disable torch.compile",
+    ]
+    cause = read(lines).cause
+    assert cause is not None
+    assert cause.kind == "unknown"
+
+
+NASTY = [
+    b"1" * 60_000,
+    b"1%" * 30_000,
+    b"a." * 30_000,
+    b"\x1b[" * 30_000,
+    b'{"log": "' * 7_000,
+    b"[2026-01-01 10:00:00" * 3_000,
+]
+
+
+@pytest.mark.parametrize("line", NASTY, ids=lambda n: n[:8].decode())
+def test_no_line_takes_more_than_linear_time(line: bytes) -> None:
+    began = time.monotonic()
+    reader = LogReader()
+    reader.feed(b"Traceback (most recent call last):\n" + (line + b"\n") * 16)
+    reader.reading(None)
+    assert time.monotonic() - began < 5  # a megabyte; quadratic would be minutes
 
 
 def test_a_wrapper_is_not_the_cause() -> None:

@@ -48,12 +48,12 @@ def advise(cause: Cause, run: Run) -> Action:
     return Action(kind=cause.action, summary=cause.remedy)
 
 
-def worth_a_retry(cause: Cause) -> bool:
+def worth_a_retry(cause: Cause, action: Action) -> bool:
     """Whether the same launch may well go further the next time."""
     if OTHER_PROCESSES.search(cause.finding.text):
         return True
     if cause.kind == "hang":
-        return cause.action == "restart"
+        return action.kind == "restart"
     if cause.finding.phase in ("serving", "warmup") and cause.kind in (
         "gpu-oom-runtime",
         "kv-pool-too-small",

@@ -16,6 +16,10 @@ from optagent.tools.logs.unwrapping import Message
 TRACEBACK = "Traceback (most recent call last)"
 CHAINED = re.compile(r"During handling of the above exception|The above exception was the direct cause")
 EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?=:|$)")
+ABORT = re.compile(r"^terminate called after throwing")
+"""C++ dies of an exception as well: its text stands on the next lines, after `what():`."""
+TELLING = re.compile(r"^\[[EF]\d{4} \d\d:|NCCL WARN ")
+"""Errors of torch's C++ part and of NCCL say of themselves what they are about, as exceptions do."""
 FRAME = re.compile(r'^\s*File "([^"]{0,300})", line \d+(?:, in (\S{0,80}))?')
 OTHERS = re.compile(r"^(?:\[rank\d+\]|\S+:\d+:\d+ \[\d+\] NCCL|\(?\w+ pid=|\+ )|frame #\d+")
 NAMED_RANK = re.compile(r"scheduler_(\d{1,6})|\bRank (\d{1,6})\b|\[Rank (\d{1,6})\]|\bTP(\d{1,6})")
@@ -102,6 +106,11 @@ class Candidates:
             self._traceback = None
         elif self._traceback is not None and self._continues_traceback(message, self._traceback):
             return
+        elif ABORT.match(text):
+            self._close()
+            self._open = _Open(
+                _Traceback(message.rank, phase, stamp), message.line, [text], self._known(text, message.line)
+            )
         elif self._open is not None and _continues(self._open, message):
             self._extend(self._open, message)
         else:
@@ -141,6 +150,9 @@ class Candidates:
 
     def _take_line(self, message: Message, phase: Phase, stamp: datetime | None) -> None:
         row = self.matcher.row(message.text, exception=False)
+        if row is None and TELLING.search(message.text[:LONGEST_MATCHED]):
+            row = self.matcher.row(message.text, exception=True)
+            row = row if row is not None and row.weight is Weight.SPECIFIC else None
         if row is not None:
             rank = _rank(message.rank, message.text)
             said = message.text[:LONGEST_MATCHED]

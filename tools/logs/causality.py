@@ -80,7 +80,9 @@ RUN_FRAMES = re.compile(r":event_loop|:forward_batch_generation|:forward_thread_
 OTHER_PROCESSES = re.compile(r"Process \d+ has [\d.]+ \w+ memory in use")
 TRIED = re.compile(r"Try to allocate (\d{1,12}) tokens")
 AVAILABLE = re.compile(r"Avail\w* tokens: (\d{1,12})|available_size\(\)=(\d{1,12})")
-KILLED = re.compile(r"code:? -9\b|exitcode[= ]-9\b|SIGKILL")
+KILLED = re.compile(
+    r"exit ?code[:= ]+-?9\b|SIGKILL|^Killed$|Killed +\S*python|exit(?:ed with)? code:? 137|terminated with -9\b"
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,7 @@ def name(finding: Finding, arguments: LaunchArguments) -> Cause:
         return _out_of_memory(plain, arguments)
     if row.kind == "kv-accounting":
         return _tokens_were_short(plain)
-    if row.weight is Weight.DEATH and KILLED.search(finding.text) and finding.phase != "serving":
+    if row.weight >= Weight.DEATH and KILLED.search(finding.text) and finding.phase != "serving":
         return replace(
             plain, kind="host-memory", action="fix-environment", hinted=True,
             explained="a process was killed while it loaded",

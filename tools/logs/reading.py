@@ -66,8 +66,9 @@ def _crashed(run: Run, findings: Sequence[Finding]) -> LogReading:
         kind=cause.kind, summary=f"{cause.kind} during {finding.phase}{where}: {_said(finding.line)}", rank=finding.rank,
         evidence=_shown(lines),
     )  # fmt: skip
+    action = advise(cause, run)
     return _told(
-        run, "crashed", finding.phase, told, advise(cause, run), retryable=worth_a_retry(cause),
+        run, "crashed", finding.phase, told, action, retryable=worth_a_retry(cause, action),
         confidence=_confidence(cause), explained=cause.explained, disbelieve=_disbelieved(run, cause.signature.hints),
     )  # fmt: skip
 

@@ -177,6 +177,13 @@ COMMUNICATION = (
         remedy="stop what holds the port, or take another one",
         source="uvicorn, SGLang", alone=True,
     ),
+    Signature(
+        r"NCCL WARN .*(?:[Nn]o algorithm|NCCL_ALGO|NCCL_PROTO|NCCL_\w+ .*(?:invalid|not (?:supported|available)))",
+        "collective-error", "fix-environment",
+        proves="NCCL was told to use what it does not have for this operation",
+        remedy="take the NCCL_* variable that is named out of the environment",
+        source="NCCL", alone=True,
+    ),
 )  # fmt: skip
 
 EXPERT_PARALLEL = (
@@ -229,6 +236,14 @@ ALL_REDUCE = (
 
 HARDWARE = (
     Signature(
+        r"lib(?:cuda|nvidia-ml)\.so\S*:? cannot open|could not select device driver|nvidia-container-cli: .*error",
+        "driver", "fix-environment",
+        proves="the container was started without the GPU driver",
+        hints="a package that is missing from the image",
+        remedy="start the container with its GPUs (docker: --gpus all and the NVIDIA runtime)",
+        source="dynamic linker, docker", alone=True,
+    ),
+    Signature(
         r"(?i)driver on your system is too old|driver version is insufficient|unsupported toolchain"
         r"|forward compatibility was attempted|driver/library version mismatch|found no nvidia driver"
         r"|cuda driver.*too old",
@@ -265,6 +280,14 @@ HARDWARE = (
 )  # fmt: skip
 
 BACKENDS = (
+    Signature(
+        r"(?i)workspace.*(?:overflow|too small|not enough)|buffer overflow when allocating|increase the workspace",
+        "config-error", "fix-environment",
+        proves="the workspace of the attention kernels is too small for this batch",
+        hints="GPU memory",
+        remedy="raise SGLANG_FLASHINFER_WORKSPACE_SIZE, or lower --chunked-prefill-size",
+        source="FlashInfer",
+    ),
     Signature(
         r"(?i)FlashAttention.*(?:requires|only supports?)|attention[ _-]?backend.*(?:not|only|unsupported"
         r"|invalid|incompatible)"
@@ -361,6 +384,13 @@ TOOLCHAIN = (
 )  # fmt: skip
 
 PACKAGES = (
+    Signature(
+        r"python\S*: No module named|can't open file .*sglang|package is not available|exec: .*not found in \$PATH",
+        "package-mismatch", "install-or-upgrade",
+        proves="the program or a package is not installed in this environment",
+        remedy="install it, or take the right environment or image",
+        source="Python, shell", alone=True,
+    ),
     Signature(
         r"undefined symbol|cannot open shared object file|version [`'\"]\S+' not found|GLIBCXX?_\d"
         r"|libtorch\w*\.so"
@@ -547,6 +577,13 @@ EXECUTION = (
         remedy="switch off the graph or compile option that is named, or take another backend",
         source="PyTorch",
     ),
+    Signature(
+        r"Assertion `.*` failed",
+        "illegal-memory-access", "disable-feature",
+        proves="a kernel found a value that it must not get, mostly an index out of range",
+        remedy="switch off what is new; the assertion names the condition",
+        source="CUDA kernels", weight=Weight.GENERAL, alone=True, retryable=True,
+    ),
 )  # fmt: skip
 
 COMMAND_LINE = (
@@ -647,7 +684,7 @@ ENDS = (
     ),
     Signature(
         r"exit(?:ed)?(?: with)?(?: exit)? ?code:? -\d+|^Segmentation fault|core dumped|^terminate called"
-        r"|Fatal Python error|exitcode[= ]-?\d+",
+        r"|Fatal Python error|exit ?code[= ]-?\d+|terminated with -\d+",
         "unknown", "restart",
         proves="a process died without saying why",
         hints="the kill that follows it: the server ends its own tree with SIGKILL",
@@ -686,7 +723,8 @@ DEATH = (
     r"|[Ww]atchdog timeout \((?!.*soft=True)"
     r"|caught collective operation timeout|[Ee]xception in (?:ControllerSingle|ModelTpServer|ModelRpc)"
     r"|router init state: Traceback"
-    r"|Failed: Cuda error"
+    r"|Failed: Cuda error|unexpectedly failed with|terminated with -\d+|Application startup failed|python\S*: No module named"
+    r"|could not select device driver"
 )
 """Lines after which the server cannot go on."""
 

@@ -81,8 +81,8 @@ def requests_waiting(run: Run) -> str | None:
     running, queued = count(RUNNING, text), count(QUEUED, text)
     if queued > 0:
         return f"{running} requests ran and {queued} were queued in the last batch"
-    if running - serving.answered_since >= MANY_RUNNING:
-        return f"{running} requests ran in the last batch, and {serving.answered_since} were answered since"
+    if running >= MANY_RUNNING and not serving.answered_since:
+        return f"{running} requests ran in the last batch, and none was answered since"
     return None
 
 
