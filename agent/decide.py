@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from optagent.agent.change import Change
@@ -39,7 +39,8 @@ class Decision:
     """What comes next, and why.
 
     `questions` are those that are new (their ids still empty): asked now, whatever the verb, and parked. With ASK,
-    `reason` names why nothing else can go on. `reopened` are dead ends whose condition is met, with that reason.
+    `reason` names why nothing else can go on. `reopened` are dead ends whose condition is met, with that reason; `moot`
+    are open questions whose reason is gone, by their ids.
     """
 
     verb: Verb
@@ -49,6 +50,7 @@ class Decision:
     questions: tuple[Question, ...] = ()
     standings: tuple[Standing, ...] = ()
     reopened: tuple[tuple[str, str], ...] = ()
+    moot: tuple[str, ...] = ()
 
 
 World = Callable[[Situation], Question | None]
@@ -56,6 +58,20 @@ World = Callable[[Situation], Question | None]
 
 def decide(situation: Situation) -> Decision:
     """Continue(step), Ask(questions) or Finish, each with its reasons. Same situation, same answer."""
+    decision = _decide(situation)
+    return replace(decision, moot=_moot(situation, decision))
+
+
+def _moot(situation: Situation, decision: Decision) -> tuple[str, ...]:
+    """Open questions that nothing waits for any more. While the world itself is in question, all of them stay."""
+    if not decision.standings or (decision.verb is Verb.ASK and not any(s.waits_for for s in decision.standings)):
+        return ()
+    waited_for = {s.waits_for for s in decision.standings}
+    stays = decision.reason if decision.verb is Verb.ASK or decision.reason == "budget-spent" else ""
+    return tuple(q.id for q in situation.questions if q.answer is None and q.id not in waited_for and q.reason != stays)
+
+
+def _decide(situation: Situation) -> Decision:
     if unreadable := _ambiguous_plan(situation):
         return _ask_about_the_world(situation, unreadable)
     bench = situation.bench()

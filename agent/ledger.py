@@ -108,7 +108,7 @@ class Ledger:
     Kinds of entries it knows:
 
     sitting, sitting-ended, reconciled, took-over, attempt, baseline, first-baseline, experiment, candidate, run,
-    failure, gate, verdict, dead-end, reopened, item-status, plan-written, question, answer, intent, result, launched,
+    failure, gate, verdict, dead-end, reopened, item-status, plan-written, question, answer, withdrawn, intent, result, launched,
     stopped, restored, handoff.
     """
 
@@ -166,7 +166,7 @@ class Ledger:
         return self.sittings[-1] if self.sittings else ""
 
     def open_questions(self) -> list[Question]:
-        return [q for q in self.questions.values() if q.answer is None]
+        return [q for q in self.questions.values() if q.answer is None and not q.withdrawn]
 
     def current(self) -> Experiment | None:
         """The experiment that is under way, if any."""
@@ -367,6 +367,12 @@ def _answer_about_item(ledger: Ledger, asked: Question, item: str, answer: str) 
         ledger.plan_written.pop(item, None)
 
 
+def _withdrawn(ledger: Ledger, entry: Entry) -> None:
+    asked = ledger.questions[entry.body["id"]]
+    ledger.questions[asked.id] = replace(asked, withdrawn=True)
+    _remember(ledger, f"{asked.id} was withdrawn: {entry.body['because']}")
+
+
 def _intent(ledger: Ledger, entry: Entry) -> None:
     ledger.pending[str(entry.key)] = entry.body
 
@@ -443,6 +449,7 @@ _HANDLERS: dict[str, Callable[[Ledger, Entry], None]] = {
     "plan-written": _plan_written,
     "question": _question,
     "answer": _answer,
+    "withdrawn": _withdrawn,
     "intent": _intent,
     "result": _result,
     "launched": _launched,

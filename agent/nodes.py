@@ -129,7 +129,7 @@ def situation_of(round_: Round) -> Situation:
     return Situation(
         plan=round_.plan, baseline=baseline, first_baseline=first, principles=config.principles,
         status=dict(ledger.item_status), written=dict(ledger.plan_written), results=dict(ledger.item_result),
-        dead_ends=tuple(ledger.dead_ends.values()), questions=tuple(ledger.questions.values()),
+        dead_ends=tuple(ledger.dead_ends.values()), questions=tuple(q for q in ledger.questions.values() if not q.withdrawn),
         approvals=frozenset(config.approvals) | answered_with(ledger, "needs-approval", "approve"),
         exceptions=answered_with(ledger, "principle-conflict", "allow"),
         lifted=frozenset(ledger.lifted), repeated=repeated_failures(ledger),
@@ -165,6 +165,8 @@ def decide_node(state: State, round_: Round) -> State:
     round_.decision = decision
     for question in decision.questions:
         _ask(session, question)
+    for question_id in decision.moot:
+        session.note("withdrawn", {"id": question_id, "because": "its reason is gone"}, question_id)
     for dead_end, because in decision.reopened:
         if dead_end in session.ledger.reopened:
             continue
@@ -187,7 +189,8 @@ def _ask(session: Session, question: Question) -> None:
     session.note("question", asked, asked.id)
     if question.item is not None and question.reason != "plan-ambiguous":
         set_status(session, question.item, Status.PARKED, f"waits for the answer to {asked.id}")
-    session.narrator.tell("ask", f"{asked.id} ({asked.reason}): {asked.text} - parked, the rest goes on")
+    goes_on = " - parked, the rest goes on" if question.item is not None else ""
+    session.narrator.tell("ask", f"{asked.id} ({asked.reason}): {asked.text}{goes_on}")
 
 
 def prepare_node(state: State, round_: Round) -> State:

@@ -196,7 +196,7 @@ def _server(claim: Claim, world: World) -> Check:
 
 def _gpus(claim: Claim, world: World) -> Check:
     seen = f"{len(world.gpus)} x {world.gpus[0].name}" if world.gpus else None
-    return _compare(claim, seen, "the GPUs")
+    return _compare(claim, seen, "what is there")
 
 
 _CHECKERS: dict[str, Callable[[Claim, World], Check]] = {

@@ -128,7 +128,10 @@ class Option:
 
 @dataclass(frozen=True)
 class Question:
-    """A clarification: what the owner is asked, why looking or measuring cannot settle it, and what is on offer."""
+    """A clarification: what the owner is asked, why looking or measuring cannot settle it, and what is on offer.
+
+    It is `withdrawn` when its reason has gone before it was answered.
+    """
 
     id: str
     reason: str
@@ -138,6 +141,7 @@ class Question:
     item: str | None = None
     facts: tuple[str, ...] = ()
     answer: str | None = None
+    withdrawn: bool = False
 
 
 @dataclass(frozen=True)

@@ -40,6 +40,8 @@ def _check(ledger: Ledger, question_id: str, text: str) -> Question:
     waiting = ", ".join(q.id for q in ledger.open_questions()) or "none"
     if question is None:
         raise BadInput(question_id, f"there is no such question; open: {waiting}")
+    if question.withdrawn:
+        raise BadInput(question_id, f"was withdrawn, its reason is gone; open: {waiting}")
     if question.answer is not None:
         raise BadInput(question_id, f"was answered already ({question.answer}); open: {waiting}")
     if not text.strip() or len(text) > LONGEST:

@@ -143,6 +143,7 @@ def decision_json(decision: Decision) -> dict[str, Any]:
             {"id": s.item.id, "rank": s.item.rank, "standing": s.kind.value, "because": s.because}
             for s in decision.standings
         ],
+        "moot": list(decision.moot),
         "reopened": [{"dead_end": d, "because": b} for d, b in decision.reopened],
     }
 

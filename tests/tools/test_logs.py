@@ -203,6 +203,17 @@ def test_collectors_do_not_hide_a_cause(wrapper: str) -> None:
     assert wrapped == plain
 
 
+def test_an_unknown_collector_is_learnt_from_a_traceback() -> None:
+    lines = [
+        "Traceback (most recent call last):",
+        '  File "x.py", line 1, in f',
+        "    import y",
+        "ImportError: y.so: undefined symbol: z",
+    ]
+    wrapped = [f"server 17 stderr | {line}" for line in lines]
+    assert read(wrapped) == read(lines)
+
+
 def test_json_lines() -> None:
     lines = [*CAPTURING, *traceback("ImportError: x.so: undefined symbol: _ZN5torch")]
     wrapped = [json.dumps({"log": line + "\n", "stream": "stderr"}) for line in lines]

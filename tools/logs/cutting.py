@@ -64,10 +64,9 @@ def clean(raw: bytes) -> str:
     """What a terminal would show last: the part behind the last carriage return that is not empty, without colours."""
     if len(raw) > 2 * LONGEST_LINE_BYTES:
         raw = raw[:LONGEST_LINE_BYTES] + b" ... " + raw[-LONGEST_LINE_BYTES:]
-    if b"\r" in raw:
-        parts = [part for part in raw.split(b"\r") if part.strip()]
-        raw = parts[-1] if parts else b""
     text = raw.decode("utf-8", errors="replace")
     if "\x1b" in text:
         text = ANSI.sub("", text)
+    if "\r" in text:
+        text = next((part for part in reversed(text.split("\r")) if part.strip()), "")
     return CONTROL.sub("", text).rstrip()

@@ -28,6 +28,8 @@ COLLECTORS = re.compile(
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d+ - \S+ - [A-Z]+ - "  # Python's logging around the server's output
     r")"
 )
+BARE = re.compile(r"Traceback \(most recent call last\)|usage: (?=\S)")
+"""What stands at the beginning of a line that has no stamp: what is before it was put there by a collector."""
 JSON_TEXT = ("log", "message", "msg", "text", "line", "content")
 JSON_CUT = re.compile(r'"(?:log|message|msg|text|line|content)" ?: ?"((?:[^"\\]|\\.)*)')
 LONGEST_PREFIX = 160
@@ -63,6 +65,8 @@ class Unwrapper:
         return Message(shown, body, found.group(2).strip(), _time(found.group(1)))
 
     def _unstamped(self, line: Line, text: str) -> Message:
+        if (known := BARE.search(text)) is not None and known.start() > 0 and "exception" not in text[: known.start()]:
+            self._learn(text[: known.start()])
         for pattern in self._learnt.values():
             if (learnt := pattern.match(text)) is not None:
                 text = text[learnt.end() :]
