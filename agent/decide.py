@@ -40,7 +40,7 @@ class Decision:
 
     `questions` are those that are new (their ids still empty): asked now, whatever the verb, and parked. With ASK,
     `reason` names why nothing else can go on. `reopened` are dead ends whose condition is met, with that reason; `moot`
-    are open questions whose reason is gone, by their ids.
+    are open questions whose reason is gone, by their ids. `about_the_world`: what is asked is about no single item.
     """
 
     verb: Verb
@@ -51,6 +51,7 @@ class Decision:
     standings: tuple[Standing, ...] = ()
     reopened: tuple[tuple[str, str], ...] = ()
     moot: tuple[str, ...] = ()
+    about_the_world: bool = False
 
 
 World = Callable[[Situation], Question | None]
@@ -64,11 +65,10 @@ def decide(situation: Situation) -> Decision:
 
 def _moot(situation: Situation, decision: Decision) -> tuple[str, ...]:
     """Open questions that nothing waits for any more. While the world itself is in question, all of them stay."""
-    if not decision.standings or (decision.verb is Verb.ASK and not any(s.waits_for for s in decision.standings)):
+    if decision.about_the_world:
         return ()
     waited_for = {s.waits_for for s in decision.standings}
-    stays = decision.reason if decision.verb is Verb.ASK or decision.reason == "budget-spent" else ""
-    return tuple(q.id for q in situation.questions if q.answer is None and q.id not in waited_for and q.reason != stays)
+    return tuple(q.id for q in situation.questions if q.answer is None and q.id not in waited_for)
 
 
 def _decide(situation: Situation) -> Decision:
@@ -119,9 +119,9 @@ def _still_wanted(situation: Situation, standings: Sequence[Standing]) -> bool:
 
 def _stop(situation: Situation, standings: Sequence[Standing], questions: tuple[Question, ...]) -> Decision:
     """Nothing can run: ask what is left to ask, or finish. An open question that no item waits for asks for nothing."""
-    waiting = [q for q in situation.questions if any(s.waits_for == q.id for s in standings)]
-    if waiting or questions:
-        asked = [*waiting, *questions]
+    by_id = {q.id: q for q in situation.questions}
+    asked = [q for s in standings if (q := s.question or by_id.get(s.waits_for)) is not None]
+    if asked:
         because = f"everything that does not wait for an answer is done; {_count(len(asked), 'question')} open"
         return Decision(Verb.ASK, asked[0].reason, because, None, questions, tuple(standings))
     left = [s for s in standings if s.kind is Kind.BLOCKED and not s.final]
@@ -164,7 +164,8 @@ def _ask_about_the_world(situation: Situation, question: Question, standings: Se
         for q in situation.questions
     )
     because = "; ".join(question.facts[:1]) or question.text
-    return Decision(Verb.ASK, question.reason, because, None, () if known else (question,), tuple(standings))
+    asked = () if known else (question,)
+    return Decision(Verb.ASK, question.reason, because, None, asked, tuple(standings), about_the_world=True)
 
 
 def _measure_baseline(situation: Situation) -> Step:

@@ -200,7 +200,7 @@ def test_asking_answers_nothing(situation: Situation) -> None:
         plan=plan,
         status={**situation.status, **parked},
         written={**situation.written, **parked},
-        questions=(*situation.questions, *asked),
+        questions=(*(q for q in situation.questions if q.id not in first.moot), *asked),
         lifted=situation.lifted | set(parked),
     )
     second = decide(again)
@@ -221,3 +221,34 @@ def test_every_decision_says_why(situation: Situation) -> None:
     assert (decision.step is not None) == (decision.verb is Verb.CONTINUE)
     if decision.verb is Verb.ASK:
         assert decision.questions or any(q.answer is None for q in situation.questions)
+
+
+def question(number: int, item: str | None, reason: str) -> Question:
+    return Question(f"Q{number}", reason, "May it?", "yours to say", (Option("approve", "on"),), item)
+
+
+def test_a_question_whose_reason_is_gone_is_withdrawn_and_one_that_is_waited_for_stays() -> None:
+    risky = Item("risky", "a risk", 1, 1, change=Change(flags={"a": 1}), risk=Risk.HIGH)
+    settled = Item("settled", "done", 2, 2, change=Change(flags={"b": 1}), status=Status.KEPT)
+    free = Item("free", "free", 3, 3, change=Change(flags={"c": 1}))
+    asked = (
+        question(1, "risky", "needs-approval"),
+        question(2, "settled", "needs-approval"),
+        question(3, None, "foreign-server"),
+    )
+    plan = Plan("plan", (risky, settled, free))
+    base = Baseline(Configuration("default"), Measurement("output_throughput", 100.0))
+    known = SimpleNamespace(preserve_precision=True, allow_code_changes=True, forbidden_flags=[])
+    situation = Situation(
+        plan,
+        base,
+        base,
+        known,
+        questions=asked,
+        check=BaselineCheck(measured=True),
+        noise=Noise(0.5, 10),
+        confirmed=True,
+    )
+    assert decide(situation).moot == ("Q2", "Q3")
+    blocked = replace(situation, findings=Findings(foreign="pid 1 listens on the port"))
+    assert decide(blocked).moot == (), "while the world itself is in question nothing is withdrawn"

@@ -81,8 +81,9 @@ CAMPAIGN = (
 
 
 def journal(*drafts: Draft) -> MemoryJournal:
+    """A journal of these entries, all written at one moment: two such journals are equal whenever they are made."""
     memory = MemoryJournal()
-    memory.append_all(drafts)
+    memory.append_all([replace(d, at=d.at or "2026-03-14T09:00:00+00:00") for d in drafts])
     return memory
 
 

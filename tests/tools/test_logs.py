@@ -229,12 +229,36 @@ def test_a_rank_that_goes_on_was_not_at_its_end() -> None:
     assert (reading.status, reading.cause) == ("starting", None)
 
 
+def test_what_the_parent_survived_was_not_its_end() -> None:
+    optional = [
+        "Traceback (most recent call last):",
+        '  File "x.py", line 1, in f',
+        "    import y",
+        "ImportError: No module named y",
+    ]
+    assert read([SETTINGS, *optional, *LOADING[1:]]).status == "starting"
+    assert read([SETTINGS, *optional]).status == "crashed"
+
+
 def test_a_death_before_the_settings_belongs_to_the_next_run() -> None:
     died = [*LOADING, *traceback("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB")]
     again = ["+ exec python3 -m sglang.launch_server --tp 2", "launch_server.py: error: unrecognized arguments: --x"]
     cause = read([*died, *again]).cause
     assert cause is not None
     assert (cause.kind, cause.evidence[0].line) == ("config-error", len(died) + 2)
+
+
+def test_ranks_write_into_each_other() -> None:
+    lines = [*LOADED, *traceback("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB")]
+    at = len(lines) - 3
+    others = [
+        f"{STAMP} TP0] Memory pool end. avail mem=9 GB",
+        f'{STAMP}] INFO:     1.2.3.4:5 - "GET /health HTTP/1.1" 503',
+        "x 5%| 1/9 [",
+    ]
+    cause = read([*lines[:at], *others, *lines[at:]]).cause
+    assert cause is not None
+    assert (cause.kind, cause.rank, cause.evidence[0].line) == ("gpu-oom-pool", 1, len(lines) + 2)
 
 
 def test_hints_for_every_cause_are_no_evidence() -> None:

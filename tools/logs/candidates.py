@@ -16,9 +16,11 @@ from optagent.tools.logs.unwrapping import Message
 TRACEBACK = "Traceback (most recent call last)"
 CHAINED = re.compile(r"During handling of the above exception|The above exception was the direct cause")
 EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?=:|$)")
+STAMPED_EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Exit|Unsupported)(?=:|$)")
+"""Where every line of a traceback is stamped, levels such as `INFO:` look like exceptions otherwise."""
 ABORT = re.compile(r"^terminate called after throwing")
 """C++ dies of an exception as well: its text stands on the next lines, after `what():`."""
-TELLING = re.compile(r"^\[[EF]\d{4} \d\d:|NCCL WARN ")
+TELLING = re.compile(r"^\[?[EF]\d{4} \d\d:|NCCL WARN ")
 """Errors of torch's C++ part and of NCCL say of themselves what they are about, as exceptions do."""
 FRAME = re.compile(r'^\s*File "([^"]{0,300})", line \d+(?:, in (\S{0,80}))?')
 OTHERS = re.compile(r"^(?:\[rank\d+\]|\S+:\d+:\d+ \[\d+\] NCCL|\(?\w+ pid=|\+ )|frame #\d+")
@@ -27,6 +29,8 @@ RANK = re.compile(r"\bTP(\d{1,6})|\bDP(\d{1,6})|gpu_id=(\d{1,6})")
 HINTS = re.compile(HINT_LIST)
 OF_A_REQUEST = re.compile(REQUEST_LEVEL)
 MESSAGE_LINES = 40
+OTHERS_BETWEEN = 40
+"""Nobody locks the stream: so many lines of other ranks may stand within a traceback."""
 MOST_FRAMES = 80
 KEPT_ALIKE = 3
 MOST_KINDS_OF_FINDINGS = 400
@@ -54,6 +58,7 @@ class _Traceback:
     stamp: datetime | None
     of_a_request: bool = False
     frames: list[str] = field(default_factory=list)
+    patience: int = OTHERS_BETWEEN
 
 
 @dataclass
@@ -92,9 +97,12 @@ class Candidates:
         return sorted(found, key=lambda f: f.line.number)
 
     def forget(self, sender: str) -> None:
-        """`sender` goes on after all: what it reported was not its end."""
+        """`sender` goes on after all: what it reported was not its end, and no exception of the parent was either."""
         self._close()
-        self._kept = {key: alike for key, alike in self._kept.items() if key[1] != sender}
+        kept = {key: alike for key, alike in self._kept.items() if key[1] != sender}
+        self._kept = {
+            key: left for key, alike in kept.items() if (left := [f for f in alike if f.sender or not f.frames])
+        }
 
     def take(self, message: Message, phase: Phase, stamp: datetime | None) -> None:
         text = message.text
@@ -142,9 +150,12 @@ class Candidates:
             return True
         if not text or text[0] in " \t":
             return True
-        self._traceback = None
-        if EXCEPTION.match(text) is None:
+        raised = EXCEPTION if message.stamp is None else STAMPED_EXCEPTION
+        if raised.match(text) is None:
+            traceback.patience -= 1
+            self._traceback = traceback if traceback.patience > 0 else None
             return False
+        self._traceback = None
         self._open = _Open(traceback, message.line, [text], self._known(text, message.line))
         return True
 

@@ -105,7 +105,7 @@ MEMORY = (
         r"(?:CUDA|HIP|XPU|NPU|MUSA|GPU) out of memory|OutOfMemoryError|NVML_ERROR_NO_MEMORY"
         r"|CUDA_ERROR_OUT_OF_MEMORY"
         r"|cudaErrorMemoryAllocation|CUBLAS_STATUS_ALLOC_FAILED|hipErrorOutOfMemory"
-        r"|Cuda failure.*out of memory|Allocation on device \d+ would exceed",
+        r"|Cuda failure.*out of memory|Triton Error .*out of memory|Allocation on device \d+ would exceed",
         GPU_OOM, "lower-memory",
         proves="GPU memory ran out",
         remedy="claim less GPU memory: smaller static share, fewer tokens, smaller chunk or batch, or more GPUs",
@@ -244,7 +244,7 @@ HARDWARE = (
         source="dynamic linker, docker", alone=True,
     ),
     Signature(
-        r"(?i)driver on your system is too old|driver version is insufficient|unsupported toolchain"
+        r"(?i)driver on your system is too old|driver version is insufficient|InsufficientDriver|unsupported toolchain"
         r"|forward compatibility was attempted|driver/library version mismatch|found no nvidia driver"
         r"|cuda driver.*too old",
         "driver", "install-or-upgrade",
@@ -366,7 +366,7 @@ TOOLCHAIN = (
         source="nvcc, gcc, Triton",
     ),
     Signature(
-        r"(?i)ninja (?:build failed|exited)|error (?:building|compiling) (?:extension|objects)"
+        r"(?i)PTX codegen error|PTXASError|ninja (?:build failed|exited)|error (?:building|compiling) (?:extension|objects)"
         r"|jit (?:compilation|build|kernel).*(?:fail|error)"
         r"|nvrtc|compil(?:ation|er|e) (?:has )?failed|\bjit_kernel\b.*fail",
         "jit-toolchain", "fix-environment",
@@ -375,7 +375,7 @@ TOOLCHAIN = (
         source="PyTorch, FlashInfer, tvm-ffi", weight=Weight.GENERAL,
     ),
     Signature(
-        r"CalledProcessError: Command .*(?:ninja|nvcc|gcc|g\+\+|cc)\b",
+        r"CalledProcessError: Command .*(?:ninja|nvcc|ptxas|gcc|g\+\+|cc)\b",
         "jit-toolchain", "fix-environment",
         proves="a compiler was run and failed",
         remedy="the compiler's own message tells",
@@ -446,7 +446,7 @@ QUANTIZATION = (
     ),
     Signature(
         r"(?i)quantization (?:method|scheme|config\w*|argument|format).*(?:not|mismatch|unknown|invalid"
-        r"|unsupported)|unknown quantization"
+        r"|unsupported)|unknown quantization|unsupported \w*(?:scale|quant)\w*"
         r"|(?:group_size|block_[nk]|weight_scale|weight_block_size|qzeros|scales?)\b.*(?:divisible"
         r"|mismatch|must|unsupported|not support)"
         r"|KeyError: '[\w.]*(?:scale\w*|qweight|qzeros|g_idx|weight_packed)'|does not support .*(?:fp4"
