@@ -192,6 +192,11 @@ def _principles(item: Item, bench: Bench) -> Standing | None:
     )  # fmt: skip
 
 
+def _of_software(condition: str | None) -> bool:
+    """Whether a condition speaks of what an environment brings along, and not of the machine it runs on."""
+    return bool(condition) and not str(condition).startswith(("gpu.", "compute_capability"))
+
+
 def _approval(item: Item, bench: Bench) -> Standing | None:
     change = item.change
     if change is None or item.id in bench.approvals:
@@ -205,7 +210,9 @@ def _approval(item: Item, bench: Bench) -> Standing | None:
     if not reasons:
         return None
     gain = f"{item.expected_gain[0]:.0%} to {item.expected_gain[1]:.0%}" if item.expected_gain else "not stated"
-    unblocks = [d.title for d in bench.dead_ends if d.retry_when and d.item != item.id]
+    unblocks = [
+        d.title for d in bench.dead_ends if change.environment and d.item != item.id and _of_software(d.retry_when)
+    ]
     facts = [
         f"change: {describe(change)}",
         f"may gain: {gain}" + (f"; may reopen {', '.join(unblocks[:6])}" if unblocks else ""),
