@@ -193,6 +193,19 @@ def test_silence_is_measured_against_the_phase(after: int, status: str) -> None:
     assert reader.reading(alive=True, silent_s=after).status == status
 
 
+@pytest.mark.parametrize(("bar", "after", "status"), [
+    ("10% Completed | 1/10 [00:01<00:09,  1.00s/it]", 500, "starting"),
+    ("10% Completed | 1/10 [00:01<00:09,  1.00s/it]", 700, "hung"),
+    ("10% Completed | 1/10 [01:30<13:30, 90.00s/it]", 1700, "starting"),
+    ("100% Completed | 10/10 [00:10<00:00,  1.00s/it]", 1700, "starting"),
+])  # fmt: skip
+def test_a_bar_has_a_patience_of_its_own(bar: str, after: int, status: str) -> None:
+    reader = LogReader()
+    begin = "[2026-01-01 10:00:00] Load weight begin. avail mem=9 GB"
+    reader.feed(f"{begin}\n\rLoading safetensors checkpoint shards:  {bar}\n".encode())
+    assert reader.reading(alive=True, silent_s=after).status == status
+
+
 def test_constant_memory_needs_no_whole_file(tmp_path: Path) -> None:
     code = (
         "import sys\nfrom pathlib import Path\nfrom optagent.tools.logs import diagnose_file\n"

@@ -27,7 +27,9 @@ class ServingEnvironment(Settings):
 class Timeouts(Settings):
     """In seconds of real time. A launch is not given a total: it may take as long as it makes progress."""
 
-    launch_silence_s: float = Field(900.0, gt=0, description="a launch whose log stands still this long is hung")
+    launch_silence_s: float = Field(
+        900.0, gt=0, description="patience with a silent log; scales what each phase is given"
+    )
     bench_s: float = Field(3600.0, gt=0)
     stop_s: float = Field(60.0, gt=0, description="after this a stopping server is killed")
     request_s: float = Field(120.0, gt=0)

@@ -14,7 +14,7 @@ from optagent.tools.logs.cutting import Line
 from optagent.tools.logs.ready import warnings_of
 from optagent.tools.logs.run import Run
 from optagent.tools.logs.signature import Weight
-from optagent.tools.logs.silence import hung_because, minutes
+from optagent.tools.logs.silence import allowed_silence_s, hung_because, minutes
 from optagent.tools.logs.unwrapping import STAMP
 
 EVIDENCE_CHARACTERS = 400
@@ -105,8 +105,10 @@ def _told(
 
 
 def _waiting_for(run: Run, silent: float | None) -> str:
-    what = run.last_progress.strip() or "it has only begun"
-    return what if silent is None or silent < 1 else f"{what} ({minutes(silent)} ago)"
+    done = f" at {run.bar.percent} %" if run.bar is not None else ""
+    since = f", last sign {minutes(silent)} ago" if silent is not None and silent >= 1 else ""
+    patience = f"; hung after {minutes(allowed_silence_s(run))} of silence"
+    return f"nothing is wrong: {run.phase}{done}{since}{patience}"
 
 
 def _shown(lines: Iterable[Line]) -> list[EvidenceLine]:

@@ -41,7 +41,7 @@ def allowed_silence_s(run: Run) -> float:
     allowed = PHASE_SILENCE_S[phase]
     if run.compiling:
         allowed = max(allowed, COMPILING_SILENCE_S)
-    elif run.bar is not None and run.bar.per_step_s is not None:
+    elif run.bar is not None and run.bar.per_step_s is not None and run.bar.percent < 100:
         allowed = max(LEAST_BAR_SILENCE_S, STEPS_OF_SILENCE * run.bar.per_step_s)
     return allowed
 

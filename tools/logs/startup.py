@@ -43,7 +43,8 @@ RUN_BEGINS = re.compile(
 """Lines that a server prints before its settings: after a death they are the next run already."""
 
 BAR = re.compile(
-    r"(\d{1,3})%(?: Completed)? ?\|[^|]*\| ?([\d.]+[KMGTk]?)/([\d.]+[KMGTk]?)(?: \[(\S+?)<(\S+?)(?:, +(\S+))?\])?"
+    r"(\d{1,3})%(?: Completed)? ?(?:\|[^|]{0,200})?\| ?([\d.]+[KMGTk]?)/([\d.]+[KMGTk]?)"
+    r"(?: \[(\S+?)<(\S+?)(?:, +(\S+))?\])?"
 )
 LOOSE_BAR = re.compile(r"\d%(?: Completed)?[ |]|\d/\d{1,12} \[")
 COMPILING = re.compile(r"DeepGEMM|[Aa]utotun|torch\.compile|[Ii]nductor|[Cc]ompil(?:e|ing)|[Jj]it")
