@@ -53,7 +53,6 @@ def met(condition: str, facts: Mapping[str, str]) -> bool:
         return False
 
 
-NEXT_CUDA = "cuda"
 _ARCHITECTURE_KINDS = frozenset({"unsupported-arch", "allreduce-unsupported", "attention-backend-unsupported"})
 _MEMORY_KINDS = frozenset({"gpu-oom-weights", "gpu-oom-pool", "gpu-oom-graph-capture", "gpu-oom-runtime"})
 _PACKAGE_KINDS = frozenset(
@@ -73,6 +72,27 @@ def retry_condition(kind: str, facts: Mapping[str, str]) -> str | None:
         return f"gpu.memory_gb>{size}"
     if kind in _PACKAGE_KINDS and (release := facts.get("sglang")):
         return f"sglang>{release}"
+    return None
+
+
+_MEMORY_FLAG = "mem-fraction-static"
+
+
+def no_value_works(change: Change, kind: str, earlier: Sequence[tuple[Change, str]]) -> str | None:
+    """Why another value of the same memory setting cannot help either; None when it may.
+
+    `earlier` are changes that failed before, each with its kind of cause. When one value leaves no room for the weights
+    and another none for what comes after them, the room between the two is empty.
+    """
+    if _MEMORY_FLAG not in change.flags:
+        return None
+    for other, cause in earlier:
+        value = other.flags.get(_MEMORY_FLAG)
+        if value is not None and {kind, cause} & {"memory-fraction-too-low"} and {kind, cause} & _MEMORY_KINDS:
+            return (
+                f"--{_MEMORY_FLAG} {value} failed the other way round ({cause}): no value works, "
+                "so fewer tokens, a shorter context or more memory are needed"
+            )
     return None
 
 

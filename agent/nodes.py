@@ -12,6 +12,7 @@ from typing import TypedDict
 
 from optagent.agent import experimenting as work
 from optagent.agent.cells import Cell
+from optagent.agent.dead_ends import no_value_works
 from optagent.agent.decide import Decision, Verb, decide
 from optagent.agent.errors import BadInput
 from optagent.agent.hand_off import write_handoff
@@ -286,7 +287,11 @@ def diagnose_node(state: State, round_: Round) -> State:
         if failure.stage == "gate" or (failure.arm == "baseline" and experiment.kind != BASELINE)
         else Verdict.FAILED
     )
-    round_.judged = Judgement(verdict, failure.summary)
+    earlier = [
+        (e.change, f.kind) for e in session.ledger.experiments.values() if e.id != experiment.id for f in e.failures
+    ]
+    exhausted = no_value_works(experiment.change, failure.kind, earlier)
+    round_.judged = Judgement(verdict, failure.summary + (f"; {exhausted}" if exhausted else ""))
     return {"following": "settle"}
 
 

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from optagent.agent.change import Change
 from optagent.agent.conditions import holds, parse_condition
-from optagent.agent.dead_ends import blame, is_same_or_more, matching, retry_condition, worth_another_look
+from optagent.agent.dead_ends import (
+    blame,
+    is_same_or_more,
+    matching,
+    no_value_works,
+    retry_condition,
+    worth_another_look,
+)
 from optagent.agent.records import DeadEnd, Part
 from optagent.tools.calls.logs import Cause, EvidenceLine
 
@@ -150,3 +157,28 @@ def test_blame_is_one_of_the_parts_or_none_and_says_why(bundle: list[Part], word
 @given(changes, st.text(max_size=40))
 def test_equal_changes_are_never_told_apart(change: Change, line: str) -> None:
     assert blame([Part("one", change=change), Part("two", change=change)], cause(line)).part is None
+
+
+TOO_LOW, TOO_HIGH = "memory-fraction-too-low", "gpu-oom-graph-capture"
+
+
+def fraction(value: float) -> Change:
+    return Change(flags={"mem-fraction-static": value})
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "earlier", "exhausted"),
+    [
+        (fraction(0.7), TOO_LOW, [], False),
+        (fraction(0.95), TOO_HIGH, [(fraction(0.97), TOO_HIGH)], False),
+        (fraction(0.7), TOO_LOW, [(fraction(0.95), TOO_HIGH)], True),
+        (fraction(0.95), "gpu-oom-runtime", [(fraction(0.7), TOO_LOW)], True),
+        (fraction(0.7), TOO_LOW, [(fraction(0.95), "port-in-use")], False),
+        (fraction(0.7), TOO_LOW, [(Change(flags={"page-size": 64}), TOO_HIGH)], False),
+        (Change(flags={"page-size": 64}), TOO_LOW, [(fraction(0.95), TOO_HIGH)], False),
+    ],
+)
+def test_two_errors_that_alternate_mean_that_no_value_works(
+    change: Change, kind: str, earlier: list[tuple[Change, str]], exhausted: bool
+) -> None:
+    assert (no_value_works(change, kind, earlier) is not None) == exhausted
