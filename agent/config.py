@@ -7,7 +7,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
@@ -21,6 +21,11 @@ PREFIX = "OPTAGENT_"
 """Of variables that override a key."""
 
 
+LATENCY = r"^(mean|median|std|p90|p95|p99)_(ttft|tpot|itl|e2e_latency)_ms$"
+METRIC = rf"{LATENCY}|^(request|input|output|total)_throughput$|^accept_length$|^max_output_tokens_per_s$|^duration$"
+"""Keys of `bench_serving`'s result line that can be an objective."""
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -28,7 +33,7 @@ class _Section(BaseModel):
 class Objective(_Section):
     """What is to get better. `metric` is a key of `bench_serving`'s result line, `min_effect` a fraction."""
 
-    metric: str = "output_throughput"
+    metric: str = Field("output_throughput", pattern=METRIC)
     direction: Literal["max", "min"] = "max"
     min_effect: float = Field(0.02, gt=0, lt=10)
     statement: str = ""
@@ -59,7 +64,7 @@ class Measuring(_Section):
     calibration_launches: int = Field(6, ge=2)
     sentinel_launches: int = Field(2, ge=1)
     max_pairs: int = Field(12, ge=2)
-    guards: dict[str, float] = {}
+    guards: dict[Annotated[str, Field(pattern=LATENCY)], Annotated[float, Field(gt=0)]] = {}
     baseline_tolerance: float = Field(0.03, gt=0)
     seed: int = 1
 
@@ -124,6 +129,8 @@ def parse_config(text: str, name: str = CONFIG_NAME) -> CampaignConfig:
     the variable that it comes from."""
     try:
         data = tomllib.loads(text)
+    except RecursionError:
+        raise BadInput(name, "not valid TOML: nested too deeply") from None
     except tomllib.TOMLDecodeError as error:
         line = re.search(r"line (\d+)", str(error))
         raise BadInput(

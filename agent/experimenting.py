@@ -17,6 +17,7 @@ from optagent.agent.judging import judgement
 from optagent.agent.ledger import BASELINE, CONFIRM, ITEM, Experiment, Failure, Run
 from optagent.agent.plan.model import Status
 from optagent.agent.plan_sync import set_status
+from optagent.agent.reconcile import sha256
 from optagent.agent.reconciling import install, stop_server
 from optagent.agent.session import Session, next_id
 from optagent.agent.situation import noise_for
@@ -123,8 +124,9 @@ def _patch(session: Session, experiment: Experiment, name: str) -> str | Failure
     read = session.toolbox.read_text(ReadText(path=path))
     if read.text is None:
         return Failure("candidate", "prepare", "patch", f"{path} cannot be read: {read.problem or 'it is not there'}")
+    mark = sha256(session.ledger.founded + read.text)[:8]
     applied = session.toolbox.apply_patch(ApplyPatch(
-        key=f"{experiment.id}:patch", experiment=experiment.id, base=experiment.base.revision, diff=read.text,
+        key=f"{experiment.id}:patch:{mark}", experiment=experiment.id, base=experiment.base.revision, diff=read.text,
         message=f"{experiment.id}: {experiment.title}",
     ))  # fmt: skip
     if applied.revision is None:
@@ -142,13 +144,20 @@ def configuration_of(experiment: Experiment, arm: str) -> Configuration:
     return experiment.base if arm == "baseline" or candidate is None else candidate
 
 
-def measured_before(session: Session, cell: Cell) -> bool:
+def measured_before(session: Session, experiment: Experiment, cell: Cell) -> bool:
     """Whether the cell's benchmark had finished before a crash: its result stands in the journal, only the run is missing."""
-    return session.journal.find("result", bench_key(cell)) is not None
+    return session.journal.find("result", bench_key(session, experiment, cell)) is not None
 
 
-def bench_key(cell: Cell) -> str:
-    return f"{cell.name}:bench"
+def bench_key(session: Session, experiment: Experiment, cell: Cell) -> str:
+    return f"{cell.name}:bench:{run_mark(session, experiment, cell)}"
+
+
+def run_mark(session: Session, experiment: Experiment, cell: Cell) -> str:
+    """What makes a run this run: when its journal was begun, and the configuration. Names such as E0003 begin anew with
+    another journal; a result of an earlier one must never pass for it."""
+    configuration = configuration_of(experiment, cell.arm).fingerprint()
+    return sha256(f"{session.ledger.founded}:{configuration}")[:8]
 
 
 def launch(session: Session, experiment: Experiment, cell: Cell) -> Launched:
@@ -242,8 +251,8 @@ def measure(session: Session, experiment: Experiment, cell: Cell, url: str) -> R
     objective, workload = session.config.objective, session.config.workload
     session.narrator.now(f"benchmark {workload.name}, {cell.arm} ({_progress(experiment, cell)})")
     done = session.toolbox.bench(Bench(
-        key=bench_key(cell), run=cell.name, url=url, workload=workload, seed=workload.seed + cell.pair,
-        result_file=f".optagent/runs/{cell.name}.jsonl",
+        key=bench_key(session, experiment, cell), run=cell.name, url=url, workload=workload, seed=workload.seed + cell.pair,
+        result_file=f".optagent/runs/{cell.name}-{run_mark(session, experiment, cell)}.jsonl",
     ))  # fmt: skip
     run = run_of(cell, done, objective.metric)
     session.note("run", {"experiment": experiment.id, "run": run}, cell.name)

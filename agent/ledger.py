@@ -114,6 +114,7 @@ class Ledger:
 
     seq: int = 0
     sittings: list[str] = field(default_factory=list)
+    founded: str = ""
     stretch: str = ""
     ended: bool = True
     steps: int = 0
@@ -200,6 +201,7 @@ def fold(entries: Iterable[Entry]) -> Ledger:
 
 def _sitting(ledger: Ledger, entry: Entry) -> None:
     ledger.sittings.append(entry.body["id"])
+    ledger.founded = ledger.founded or entry.at
     if ledger.ended:
         ledger.stretch, ledger.ended, ledger.steps, ledger.started_at = entry.body["id"], False, 0, entry.at
 

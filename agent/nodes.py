@@ -176,7 +176,7 @@ def decide_node(state: State, round_: Round) -> State:
     if decision.verb is Verb.CONTINUE and decision.step is not None:
         limit = session.step_limit
         if limit is not None and state.get("steps", 0) >= limit:
-            return {"following": "hand_off", "ended": f"the budget of {limit} steps is used"}
+            return {"following": "hand_off", "ended": f"the budget of {limit} step{'s' if limit > 1 else ''} is used"}
         session.narrator.tell("step", f"step {state.get('steps', 0) + 1}: {decision.step.title}")
         session.narrator.tell("why", decision.because)
         return {"following": "prepare", "steps": state.get("steps", 0) + 1}
@@ -234,7 +234,7 @@ def _present(state: State, round_: Round) -> tuple[Experiment, Cell]:
 def launch_node(state: State, round_: Round) -> State:
     session = round_.session
     experiment, cell = _present(state, round_)
-    if work.measured_before(session, cell):
+    if work.measured_before(session, experiment, cell):
         return {"following": "measure", "pid": 0, "url": ""}
     launched = work.launch(session, experiment, cell)
     if launched.outcome != "ready" or launched.pid is None or launched.start_time is None:

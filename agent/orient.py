@@ -10,6 +10,7 @@ from optagent.agent.errors import BadInput
 from optagent.agent.handoff.model import Handoff
 from optagent.agent.handoff.read import read_handoff
 from optagent.agent.jsonable import to_body
+from optagent.agent.plan.fits import misfits
 from optagent.agent.plan.model import Plan
 from optagent.agent.plan.read import read_plan
 from optagent.agent.records import Baseline
@@ -45,6 +46,22 @@ def load_plan(session: Session) -> Plan:
         if problem.fatal and not problem.ambiguous:
             raise BadInput(path, problem.message, problem.line)
     return plan
+
+
+def check_fit(session: Session, plan: Plan) -> None:
+    """Raise BadInput when the plan, or the workload, refers to something that is not there."""
+
+    def is_text(name: str) -> bool:
+        path = str(PurePosixPath(session.config.plan).parent / name)
+        return bool((session.toolbox.read_text(ReadText(path=path)).text or "").strip())
+
+    for problem in misfits(plan, session.config.deployment.environments, is_text):
+        raise BadInput(session.config.plan, problem.message, problem.line)
+    workload = session.config.workload
+    if workload.dataset == "custom":
+        read = session.toolbox.read_text(ReadText(path=workload.prompts or ""))
+        if not (read.text or "").strip():
+            raise BadInput("optagent.toml", f"workload.prompts: {workload.prompts} cannot be read or is empty")
 
 
 def latest_handoff(session: Session) -> str:

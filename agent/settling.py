@@ -75,6 +75,8 @@ def _item_settled(
     failure = experiment.failures[-1] if experiment.failures else None
     if failure is not None and judged.verdict in (Verdict.FAILED, Verdict.INVALID) and _says_nothing(failure):
         status = Status.OPEN
+    elif failure is not None and failure.kind == "patch":
+        status = Status.INVALID
     elif judged.verdict in (Verdict.FAILED, Verdict.REVERT, Verdict.INVALID):
         drafts.append(Draft("dead-end", to_body(_dead_end(plan, experiment, judged, failure, facts)), experiment.id))
     result = _result(experiment, judged)

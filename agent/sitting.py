@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +13,10 @@ from optagent.agent.orient import load_plan, orient
 from optagent.agent.reconciling import reconcile, stop_server
 from optagent.agent.records import Question
 from optagent.agent.session import Session, next_id
-from optagent.tools.errors import ToolFailure
+from optagent.tools.calls.server import Stop
+from optagent.tools.calls.world import KnownProcess, ProbeWorld
+from optagent.tools.errors import JournalUnavailable, ReplayDiverged, ToolFailure
+from optagent.tools.recording import RecordingToolbox
 
 WENT_ON, WAITING = 0, 3
 """Exit statuses of a sitting that ended in order, and of one that waits for an answer."""
@@ -43,9 +45,12 @@ def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
     round_ = Round(session)
     try:
         state = run(round_, checkpoints, sitting, earlier)
-    except BaseException:
-        with suppress(ToolFailure, OptagentError):
-            _leave_nothing_running(session)
+    except ReplayDiverged:
+        raise
+    except BaseException as error:
+        _stop_whatever_runs(session)
+        if isinstance(error, JournalUnavailable):
+            raise OptagentError(str(error)) from error
         raise
     _leave_nothing_running(session)
     session.note("sitting-ended", {"id": sitting}, sitting)
@@ -62,6 +67,20 @@ def _ended(session: Session, round_: Round, steps: int, ended: str) -> Ended:
         WAITING if asks else WENT_ON, decision.verb, decision.reason, decision.because, steps,
         tuple(session.ledger.open_questions()), total_gain(session.ledger),
     )  # fmt: skip
+
+
+def _stop_whatever_runs(session: Session) -> None:
+    """Stop all servers of this sitting on the way out of a failure, whether or not it can still be recorded."""
+    try:
+        _leave_nothing_running(session)
+    except (ToolFailure, OptagentError):
+        toolbox = session.toolbox.unrecorded if isinstance(session.toolbox, RecordingToolbox) else session.toolbox
+        known = [KnownProcess(pid=p, start_time=t) for p, t in session.ledger.processes]
+        environment = session.baseline().configuration.environment
+        launches = session.ledger.pending_launches()
+        for seen in toolbox.probe(ProbeWorld(environment=environment, known=known, launches=launches)).processes:
+            if seen.alive:
+                toolbox.stop(Stop(key=f"emergency:{seen.pid}", pid=seen.pid, start_time=seen.start_time))
 
 
 def _leave_nothing_running(session: Session) -> None:

@@ -36,6 +36,11 @@ class RecordingToolbox(RoutedToolbox):
     def __init__(self, inner: Toolbox, journal: Journal, sink: Sink | None = None) -> None:
         self._inner, self._journal, self._sink = inner, journal, sink
 
+    @property
+    def unrecorded(self) -> Toolbox:
+        """The toolbox below, for when nothing can be recorded any more and servers must still be stopped."""
+        return self._inner
+
     def call(self, tool: str, request: Request, answers_with: type[R]) -> R:
         key = request.key if isinstance(request, EffectRequest) else None
         if key is not None and (done := self._journal.find("result", key)):
@@ -100,7 +105,7 @@ def read_recording(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             continue
         try:
             line = json.loads(text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise RecordingBroken(f"{path}:{number}: not a JSON object: {error}") from None
         if not isinstance(line, dict):
             raise RecordingBroken(f"{path}:{number}: not a JSON object")

@@ -85,14 +85,15 @@ def launch(start: Start, report: Report) -> Launched:
 def stop(process: ProcessId, address: Address | None, records: Path, timeouts: Timeouts) -> Stopped:
     """Stop a server that was launched earlier, perhaps by a process that is no more, and prove that it is gone.
 
-    With `address`, the port must be free as well.
+    With `address`, `problem` also says who else listens on the port by now: that is no process of ours.
     """
     was_running = processes.is_alive(process)
     family = Family(process, _noted_mark(records, process))
     problem = _stop_family(family, records, timeouts.stop_s)
-    if problem is None and address is not None:
+    gone = problem is None
+    if gone and address is not None:
         problem = port_holder(address)
-    return Stopped(gone=problem is None, was_running=was_running, problem=problem)
+    return Stopped(gone=gone, was_running=was_running, problem=problem)
 
 
 def port_holder(address: Address) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from difflib import get_close_matches
 from pathlib import Path
 
 from optagent.agent.commands.workspace import Silent, find_workspace, read_journal, writing
@@ -20,8 +21,9 @@ def give_answer(root: Path, question_id: str, text: str, *, as_json: bool) -> in
     _check(read_journal(space).ledger, question_id, text)
     with writing(space, f"answer {question_id}", Silent()) as session:
         question = _check(session.ledger, question_id, text)
-        session.note("answer", {"id": question.id, "answer": text.strip()}, question.id)
-    chosen = next((o for o in question.options if o.key == text.strip()), None)
+        text = meant(question, text)
+        session.note("answer", {"id": question.id, "answer": text}, question.id)
+    chosen = next((o for o in question.options if o.key == text), None)
     if as_json:
         print(json.dumps({"id": question.id, "answer": text.strip(), "option": chosen is not None}))
     elif chosen is not None:
@@ -35,6 +37,20 @@ def give_answer(root: Path, question_id: str, text: str, *, as_json: bool) -> in
     return 0
 
 
+def meant(question: Question, text: str) -> str:
+    """The option that was typed, whatever its case, or an answer in words. A single word that is no option is a slip of
+    the keyboard rather than an answer: BadInput."""
+    said = text.strip()
+    keys = [o.key for o in question.options]
+    if said.lower() in keys:
+        return said.lower()
+    if keys and len(said.split()) == 1:
+        near = get_close_matches(said.lower(), keys, 1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise BadInput(question.id, f"{hint}options: {', '.join(keys)}; an answer in words has more than one of them")
+    return said
+
+
 def _check(ledger: Ledger, question_id: str, text: str) -> Question:
     question = ledger.questions.get(question_id)
     waiting = ", ".join(q.id for q in ledger.open_questions()) or "none"
@@ -46,4 +62,5 @@ def _check(ledger: Ledger, question_id: str, text: str) -> Question:
         raise BadInput(question_id, f"was answered already ({question.answer}); open: {waiting}")
     if not text.strip() or len(text) > LONGEST:
         raise BadInput(question_id, f"an answer is 1 to {LONGEST} characters long")
+    meant(question, text)
     return question

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from optagent.agent.commands.narration import narrator_for
@@ -36,7 +40,7 @@ def go_on(
         return _dry_run(space, stub, as_json)
     if record is not None:
         _check_new(record)
-    return _sit(space, steps if steps is not None else space.config.budget.steps, as_json, record)
+    return _sit(root, space, steps if steps is not None else space.config.budget.steps, as_json, record)
 
 
 def _check_new(record: Path) -> None:
@@ -47,7 +51,7 @@ def _check_new(record: Path) -> None:
         raise BadInput(str(record), f"{above} is not a folder that can be written")
 
 
-def _sit(space: Workspace, steps: int | None, as_json: bool, record: Path | None) -> int:
+def _sit(root: Path, space: Workspace, steps: int | None, as_json: bool, record: Path | None) -> int:
     recorder = _Recorder(record) if record else None
     sink = recorder.sink if recorder else None
     with (
@@ -57,14 +61,31 @@ def _sit(space: Workspace, steps: int | None, as_json: bool, record: Path | None
         session.step_limit = steps
         if recorder is not None:
             recorder.begin(session, steps)
-        ended = run_sitting(session, space.checkpoints)
+        with _signals_interrupt():
+            ended = run_sitting(session, space.checkpoints)
         if recorder is not None:
             recorder.end(ended)
     if as_json:
         print(json.dumps(_summary(ended), ensure_ascii=False))
     else:
-        show_end(ended)
+        show_end(ended, root)
     return ended.exit_status
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """While a sitting runs, a request to end (also a terminal that goes away) interrupts it as Ctrl-C does: the server
+    is stopped on the way out."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Recorder:
@@ -179,15 +200,18 @@ def show_question(question: Question) -> None:
         print(f"    - {option.key}: {clean(option.leads_to)}")
 
 
-def show_end(ended: Ended) -> None:
+def show_end(ended: Ended, root: Path) -> None:
     """The last words of a sitting: what was gained, what is open, what to type next."""
+    optagent = "optagent" if root == Path() else f"optagent -C {root}"
     if ended.total_gain:
         print(f"\ntotal gain: {ended.total_gain}")
     for question in ended.questions:
         show_question(question)
     if ended.questions and ended.exit_status == WAITING:
-        first = ended.questions[0]
-        example = first.options[0].key if first.options else '"your answer"'
-        print(f"\nwaiting for you. Next: optagent answer {first.id} {example}, then optagent continue")
+        first = next((q for q in ended.questions if q.reason == ended.reason), ended.questions[0])
+        options = "|".join(o.key for o in first.options) or '"your answer"'
+        print(f"\nwaiting for you. Next: {optagent} answer {first.id} {options}, then {optagent} continue")
+    elif ended.verb is Verb.CONTINUE:
+        print(f"\nstopped in order: {ended.because}. Next: {optagent} continue")
     else:
         print(f"\ndone: {ended.because}")

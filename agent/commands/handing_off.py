@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from optagent.agent.commands.narration import narrator_for
-from optagent.agent.commands.printable import clean
+from optagent.agent.commands.printable import clean, clean_document
 from optagent.agent.commands.workspace import Workspace, find_workspace, looking, writing
 from optagent.agent.errors import BadInput
 from optagent.agent.jsonable import to_body
@@ -62,7 +62,7 @@ def _check(space: Workspace, as_json: bool) -> int:
     print(f"{orientation.handoff_path}: {len(checks)} claims")
     for c in checks:
         mark = {Outcome.HOLDS: "✓", Outcome.BROKEN: "✗", Outcome.UNKNOWN: "?"}[c.outcome]
-        print(f"  {mark} {c.claim.id:<4} {clean(c.claim.text)[:70]:<70} {c.outcome.value}: {clean(c.because)}")
+        print(f"  {mark} {clean(c.claim.id):<4} {clean(c.claim.text)[:70]:<70} {c.outcome.value}: {clean(c.because)}")
     return int(broken)
 
 
@@ -75,5 +75,5 @@ def _show(space: Workspace, as_json: bool) -> int:
     if as_json:
         print(json.dumps({"handoff": path, "content": to_body(handoff)}, ensure_ascii=False))
     else:
-        print(session.toolbox.read_text(ReadText(path=path)).text)
+        print(clean_document(session.toolbox.read_text(ReadText(path=path)).text or ""))
     return 0

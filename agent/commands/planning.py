@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from optagent.agent.change import describe
+from optagent.agent.commands.printable import clean
 from optagent.agent.errors import BadInput
 from optagent.agent.jsonable import to_body
+from optagent.agent.plan.fits import misfits
 from optagent.agent.plan.model import Plan
 from optagent.agent.plan.read import read_plan
+
+if TYPE_CHECKING:
+    from optagent.agent.config import CampaignConfig
 
 
 def show_plan(root: Path, file: Path | None, *, check: bool, as_json: bool) -> int:
     """Exit status 2 when something fatal is wrong with the plan, otherwise 0."""
-    path = file or root / _configured(root)
+    path = file or root / _config(root).plan
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(str(path), f"this plan cannot be read: {getattr(error, 'strerror', None) or error}") from None
     plan = read_plan(text, str(path))
+    if file is None:
+        missing = misfits(plan, _config(root).deployment.environments, lambda name: _is_text(path.parent / name))
+        plan = replace(plan, problems=(*plan.problems, *missing))
     fatal = any(p.fatal for p in plan.problems)
     if as_json:
         print(
@@ -36,21 +46,30 @@ def show_plan(root: Path, file: Path | None, *, check: bool, as_json: bool) -> i
     return 2 if fatal else 0
 
 
-def _configured(root: Path) -> str:
+def _config(root: Path) -> CampaignConfig:
     from optagent.agent.config import load_config
 
-    return load_config(root.resolve()).plan
+    return load_config(root.resolve())
+
+
+def _is_text(path: Path) -> bool:
+    try:
+        return bool(path.read_text(encoding="utf-8").strip())
+    except (OSError, UnicodeDecodeError):
+        return False
 
 
 def _print(plan: Plan, path: str, check: bool) -> None:
     for problem in plan.problems:
-        print(f"{path}:{problem.line}: {'' if problem.fatal else 'note: '}{problem.message}")
+        print(f"{path}:{problem.line}: {'' if problem.fatal else 'note: '}{clean(problem.message)}")
     if check:
         if not plan.problems:
             print(f"{path}: {len(plan.items)} items, nothing wrong")
         return
-    print(plan.title)
+    print(clean(plan.title))
     for item in plan.items:
         gain = f"  {item.expected_gain[0]:+.0%}..{item.expected_gain[1]:+.0%}" if item.expected_gain else ""
-        print(f"{item.rank if item.rank is not None else '-':>3}  {item.status:<12} {item.title} ({item.id}){gain}")
-        print(f"       {describe(item.change) if item.change else 'prose'}")
+        print(
+            f"{item.rank if item.rank is not None else '-':>3}  {item.status:<12} {clean(item.title)} ({item.id}){gain}"
+        )
+        print(f"       {clean(describe(item.change)) if item.change else 'prose'}")

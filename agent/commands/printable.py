@@ -7,7 +7,12 @@ _CONTROL = {c: None for c in range(32) if c != 9} | {127: None} | dict.fromkeys(
 
 def clean(text: str) -> str:
     """One printable line."""
-    return text.replace("\n", " ⏎ ").translate(_CONTROL)
+    return text.replace("\n", " ⏎ ").translate(_CONTROL).encode(errors="replace").decode()
+
+
+def clean_document(text: str) -> str:
+    """A document of many lines without anything that moves the cursor but line ends and tabs."""
+    return "\n".join(line.translate(_CONTROL) for line in text.split("\n"))
 
 
 def clip(text: str, width: int) -> str:

@@ -74,10 +74,10 @@ def writing(
 
 def check_readable(space: Workspace) -> None:
     """Read what a sitting starts from, before anything is created: a malformed document changes nothing on disk."""
-    from optagent.agent.orient import orient
+    from optagent.agent.orient import check_fit, orient
 
     session = looking(space)
-    orient(session)
+    check_fit(session, orient(session).plan)
     session.journal.close()
 
 

@@ -39,7 +39,7 @@ class Stop(EffectRequest):
 
 
 class Stopped(Result):
-    """`gone`: no process of it is left and the port is free; `problem` says what is still there otherwise."""
+    """`gone`: no process of it is left. `problem` says what is still there otherwise, or who has taken the port."""
 
     gone: bool
     was_running: bool = True
