@@ -13,6 +13,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -587,6 +588,73 @@ def test_a_sitting_that_is_killed_is_gone_on_with(campaign: Campaign, tool: str)
     assert campaign.servers() == []
     with socket.socket() as port:
         port.bind(("127.0.0.1", campaign.port))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_sitting_that_is_asked_to_end_leaves_no_server(campaign: Campaign, number: signal.Signals) -> None:
+    sitting = campaign.start("continue", "--steps", "1")
+    try:
+        wait_until(sitting, lambda: campaign.journal.exists() and len(finished(campaign.ledger())) == 1)
+        wait_until(sitting, lambda: pending(campaign, "bench"))
+    finally:
+        sitting.send_signal(number)
+        status = sitting.wait()
+    assert status == 130
+    assert campaign.servers() == []
+    assert campaign.ledger().processes == {}
+
+
+def test_results_of_an_earlier_journal_never_pass_for_new_ones(campaign: Campaign) -> None:
+    assert campaign.run("continue", "--steps", "1", "--json").returncode == 0
+    runs = campaign.folder / ".optagent" / "runs"
+    before = {p.name for p in runs.iterdir()}
+    for path in (campaign.folder / ".optagent").glob("journal.db*"):
+        path.unlink()
+    time.sleep(1.1)  # the time of a journal's first entry tells it from another, in seconds
+    assert campaign.run("continue", "--steps", "1", "--json").returncode == 0
+    after = {p.name for p in runs.iterdir()}
+    assert len(after) == 2 * len(before), "everything was measured again"
+
+
+def test_damaged_checkpoints_are_made_anew(campaign: Campaign) -> None:
+    assert campaign.run("continue", "--steps", "1", "--json").returncode == 0
+    checkpoints = campaign.folder / ".optagent" / "checkpoints.db"
+    checkpoints.write_bytes(b"not a database at all" * 100)
+    done = campaign.run("continue", "--steps", "1", "--json")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("typed", "says"), [("aprove", "did you mean approve"), ("yes", "options: approve, decline")])
+def test_a_slip_of_the_keyboard_is_no_answer(campaign: Campaign, typed: str, says: str) -> None:
+    campaign.note(
+        "question", {"id": "Q1", "reason": "needs-approval", "text": "May I?", "why": "yours", "options": OPTIONS}
+    )
+    assert says in refuse(campaign, "answer", "Q1", typed)
+    done = campaign.run("answer", "Q1", "Approve")
+    assert (done.returncode, campaign.ledger().questions["Q1"].answer) == (0, "approve")
+
+
+OPTIONS = [{"key": "approve", "leads_to": "on"}, {"key": "decline", "leads_to": "off"}]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "says"),
+    [
+        (
+            "patch: changes/pcie-all-reduce.diff",
+            "patch: changes/nowhere.diff",
+            "its patch changes/nowhere.diff is not there",
+        ),
+        ("environment: cu13", "environment: cu14", "environment cu14 is not among"),
+        ("speculative-attention-mode: decode", "port: 1", "--port is set by the deployment"),
+    ],
+)
+def test_a_plan_that_refers_to_what_is_not_there(campaign: Campaign, old: str, new: str, says: str) -> None:
+    plan = "plans/eagle-fast-verify.md"
+    campaign.edit(plan, old, new)
+    assert says in refuse(campaign, "continue")
+    checked = campaign.run("plan", "--check")
+    assert (checked.returncode, says in checked.stdout) == (2, True)
 
 
 # A campaign of one's own

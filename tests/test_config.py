@@ -85,7 +85,12 @@ def test_the_reference_campaign_s_own() -> None:
         ("budget.hours = 0", "optagent.toml:2: budget.hours: input should be greater than 0, not 0"),
         ("workload.output_len = 0", "optagent.toml:2: workload.output_len: input should be greater than 0, not 0"),
         ("measuring.max_pairs = 1", "optagent.toml:2: measuring.max_pairs: input should be greater than or equal to 2"),
-        ("measuring.guards = { a = 'much' }", "optagent.toml:2: measuring.guards.a: input should be a valid number"),
+        (
+            "measuring.guards = { p99_ttft_ms = 'much' }",
+            "optagent.toml:2: measuring.guards.p99_ttft_ms: input should be a valid number",
+        ),
+        ("measuring.guards = { bla = 0.1 }", "optagent.toml:2: measuring.guards.bla"),
+        ("objective.metric = 'otput_throughput'", "optagent.toml:2: objective.metric: string should match"),
         ("principles.preserve_precision = 'perhaps'", "optagent.toml:2: principles.preserve_precision: input should be"),
     ],
 )  # fmt: skip

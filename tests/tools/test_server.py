@@ -182,7 +182,7 @@ def test_stop_tells_who_else_holds_the_port(stubs: Stubs) -> None:
     with socket.create_server(("127.0.0.1", stubs.port)):
         address = Address("127.0.0.1", stubs.port)
         stopped = stop(ProcessId(2**22 + 1, 1.0), address, stubs.folder, Timeouts())
-    assert not stopped.gone
+    assert stopped.gone, "what listens there is none of ours"
     assert f"port {stubs.port}" in (stopped.problem or "")
 
 
