@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from sqlite3 import Connection, DatabaseError, connect
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -19,6 +18,7 @@ from langgraph.types import Command, interrupt
 
 from optagent.agent import nodes
 from optagent.agent.nodes import Round, State
+from optagent.tools.checkpoints import open_checkpoints
 
 RECURSION_LIMIT = 1_000_000
 """Super-steps of one sitting. What bounds a sitting are its own budgets, not this."""
@@ -88,7 +88,7 @@ def run(round_: Round, checkpoints: Path | None, thread: str, earlier: str | Non
     """
     if checkpoints is None:
         return _invoke(build(_in_memory()), round_, thread, None)
-    with closing(_usable(checkpoints)) as connection:
+    with closing(open_checkpoints(checkpoints)) as connection:
         saver = SqliteSaver(connection)
         graph = build(saver)
         waiting = earlier if earlier and graph.get_state(_config(earlier)).next == ("ask",) else None
@@ -96,18 +96,6 @@ def run(round_: Round, checkpoints: Path | None, thread: str, earlier: str | Non
         if earlier and not waiting:
             saver.delete_thread(earlier)
         return state
-
-
-def _usable(checkpoints: Path) -> Connection:
-    """The file of checkpoints; one that cannot be read is moved aside and made anew, since the journal is the truth."""
-    connection = connect(checkpoints, check_same_thread=False)
-    try:
-        connection.execute("PRAGMA schema_version").fetchone()
-    except DatabaseError:
-        connection.close()
-        checkpoints.replace(checkpoints.with_suffix(".damaged"))
-        connection = connect(checkpoints, check_same_thread=False)
-    return connection
 
 
 def _in_memory() -> BaseCheckpointSaver[Any]:

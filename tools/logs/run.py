@@ -30,7 +30,6 @@ class Run:
     last_lines: deque[Line] = field(default_factory=lambda: deque(maxlen=4))
     last_stamp: datetime | None = None
     last_progress: str = ""
-    progress_line: int = 0
     compiling: bool = False
     bar: Bar | None = None
     bar_began: datetime | None = None

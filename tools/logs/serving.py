@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass, field
-from datetime import datetime
 
 from optagent.tools.logs.cutting import Line
 
@@ -14,27 +13,14 @@ EAGER = b"cuda graph: False"
 GRAPH = b"cuda graph: "
 RUNNING = re.compile(r"#running-req: (\d{1,9})")
 QUEUED = re.compile(r"#queue-req: (\d{1,9})")
-USAGE = re.compile(r"(?:token|mamba) usage: (\d{1,3}\.\d{1,4})")
 REJECTED_BELOW = 1.05
 """A mean accept length below this means that the drafts are as good as never taken: 1 is the token of the target itself."""
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """The last batch line: how many requests run and wait, and what the fullest pool's usage is."""
-
-    line: Line
-    running: int
-    queued: int
-    usage: float
-    stamp: datetime | None
 
 
 @dataclass
 class Serving:
     """Counts over the decode lines that were looked at (of a long log, a part of them)."""
 
-    decodes: int = 0
     eager: int = 0
     with_graph_field: int = 0
     accepts: int = 0
@@ -43,12 +29,10 @@ class Serving:
     rejected_lines: deque[Line] = field(default_factory=lambda: deque(maxlen=4))
     last_batch: tuple[int, bytes] | None = None
     answered_since: int = 0
-    retractions: int = 0
     failing_health: deque[Line] = field(default_factory=lambda: deque(maxlen=4))
     health_failures: int = 0
 
     def take_decode(self, number: int, raw: bytes) -> None:
-        self.decodes += 1
         self.take_batch(number, raw)
         if GRAPH in raw:
             self.with_graph_field += 1
@@ -82,10 +66,6 @@ class Serving:
 def count(pattern: re.Pattern[str], text: str) -> int:
     found = pattern.search(text)
     return int(found.group(1)) if found else 0
-
-
-def fullest(text: str) -> float:
-    return max((float(u) for u in USAGE.findall(text)), default=0.0)
 
 
 def _line(number: int, raw: bytes) -> Line:

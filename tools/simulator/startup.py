@@ -57,10 +57,6 @@ def write_script(plan: Plan) -> Timeline:
     return script
 
 
-def nothing(script: Timeline, plan: Plan) -> None:
-    """A phase that has no second half."""
-
-
 def arguments(script: Timeline, plan: Plan) -> None:
     script.raw(plan.words.import_warning)
     if plan.fields["attention_backend"] is None:
