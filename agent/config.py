@@ -58,7 +58,8 @@ class Measuring(_Section):
 
     `calibration_launches` of the unchanged baseline tell the noise the first time, `sentinel_launches` check the
     baseline in later sittings. `max_pairs` bounds one verdict. `guards` are metrics that must not get worse by more
-    than the fraction given. `baseline_tolerance` is how far a re-measured baseline may lie from its record.
+    than the fraction given. `baseline_tolerance` is how far a re-measured baseline may lie from its record. With
+    `discard_first` the whole load is put on a fresh launch once before it is measured: the first cell is cold.
     """
 
     calibration_launches: int = Field(6, ge=2)
@@ -66,14 +67,24 @@ class Measuring(_Section):
     max_pairs: int = Field(12, ge=2)
     guards: dict[Annotated[str, Field(pattern=LATENCY)], Annotated[float, Field(gt=0)]] = {}
     baseline_tolerance: float = Field(0.03, gt=0)
+    discard_first: bool = True
     seed: int = 1
 
 
 class Gate(_Section):
-    """The check that output is still right, before anything is measured."""
+    """The check that output is still right, before anything is measured.
 
-    max_tokens: int = Field(64, ge=1)
-    concurrency: int = Field(4, ge=1)
+    `prompts` are answered with `max_tokens` each, alone and `concurrency` at a time, and `texts` are scored: the first
+    so many of those that optagent brings. `gsm8k` is a file of the campaign with GSM8K's tasks as JSON lines; of them
+    `gsm8k_examples` are solved where a change may move numbers in unknown ways.
+    """
+
+    prompts: int = Field(32, ge=1, le=32)
+    max_tokens: int = Field(128, ge=1)
+    concurrency: int = Field(8, ge=1)
+    texts: int = Field(24, ge=0, le=24)
+    gsm8k: str | None = None
+    gsm8k_examples: int = Field(200, ge=1)
 
 
 class CampaignConfig(_Section):
@@ -175,6 +186,15 @@ def load_config(root: Path) -> CampaignConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise BadInput(str(path), f"cannot be read: {error}") from None
     return parse_config(text, CONFIG_NAME)
+
+
+def wrong_key(root: Path, key: str, problem: str) -> BadInput:
+    """The error for a key, as in "deployment.host", whose value is valid and cannot be used here: with the place that
+    sets it."""
+    path = key.split(".")
+    if set_by := _variables("__".join(path)):
+        return BadInput(set_by[0], f"{key}: {problem}")
+    return BadInput(CONFIG_NAME, f"{key}: {problem}", line_of((root / CONFIG_NAME).read_text("utf-8"), path))
 
 
 def line_of(text: str, path: list[str]) -> int | None:

@@ -22,6 +22,8 @@ NO_FACTS = frozenset(
     {"handoff", "sitting", "sitting-ended", "launched", "stopped", "intent", "result", "plan-written", "reconciled"}
 )
 """Kinds of entries after which a new handoff would have nothing more to tell."""
+BAND_LENGTH = 40
+"""So many of the latest comparisons of a configuration with itself are remembered."""
 BASELINE, ITEM, CONFIRM = "baseline", "item", "confirm"
 """Kinds of experiments: measuring the baseline, trying an item, holding the best against the first baseline."""
 
@@ -68,7 +70,8 @@ class Failure:
 @dataclass(frozen=True)
 class Experiment:
     """A change on the baseline, and all that happened to it. `verdict` is empty until it is settled, `latest` says
-    whether a run or a failure came last."""
+    whether a run or a failure came last. `gated` has an arm for each examination that it passed, `candidate_gate` is the
+    entry of the candidate's as long as there is no verdict."""
 
     id: str
     kind: str
@@ -82,6 +85,7 @@ class Experiment:
     runs: tuple[Run, ...] = ()
     failures: tuple[Failure, ...] = ()
     gated: tuple[str, ...] = ()
+    candidate_gate: dict[str, Any] | None = None
     verdict: str = ""
     because: str = ""
     effect: float | None = None
@@ -104,6 +108,9 @@ class Experiment:
 class Ledger:
     """Folded state. `lifted` are items whose own dead ends do not bind them until they have a verdict: an experiment on
     them is under way, or a question about them was asked, which happens only when no dead end binds them.
+
+    By a configuration's fingerprint: `examined` is the entry of the first gate it passed, `evaluated` its score on tasks,
+    `bands` how later launches of it compared with the first one, as a baseline; `bands` has the same by environment.
 
     Kinds of entries it knows:
 
@@ -133,7 +140,9 @@ class Ledger:
     item_status: dict[str, Status] = field(default_factory=dict)
     item_result: dict[str, str] = field(default_factory=dict)
     plan_written: dict[str, Status] = field(default_factory=dict)
-    accept_length: dict[str, float] = field(default_factory=dict)
+    examined: dict[str, dict[str, Any]] = field(default_factory=dict)
+    evaluated: dict[str, dict[str, Any]] = field(default_factory=dict)
+    bands: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     questions: dict[str, Question] = field(default_factory=dict)
     noise: dict[str, list[Noise]] = field(default_factory=dict)
     processes: dict[tuple[int, float], str] = field(default_factory=dict)
@@ -178,6 +187,21 @@ class Ledger:
 
     def noise_in(self, environment: str) -> list[Noise]:
         return self.noise.get(environment, [])
+
+    def band_of(self, configuration: Configuration) -> list[dict[str, Any]]:
+        """How this configuration compared with itself, or where that was not seen, any in its environment."""
+        return self.bands.get(configuration.fingerprint()) or self.bands.get(configuration.environment, [])
+
+    def first_examined(self) -> tuple[Configuration, dict[str, Any]] | None:
+        """The first baseline with its examination; where it has none, the configuration that was examined first."""
+        if self.first_baseline and (body := self.examined.get(self.first_baseline.configuration.fingerprint())):
+            return self.first_baseline.configuration, body
+        for body in self.examined.values():
+            experiment = self.experiments[body["experiment"]]
+            return experiment.candidate if body[
+                "arm"
+            ] == "candidate" and experiment.candidate else experiment.base, body
+        return None
 
     def values_of(self, configuration: Configuration) -> list[float]:
         """Results of this configuration in this sitting, in whichever experiment they were measured."""
@@ -289,18 +313,29 @@ def _failure(ledger: Ledger, entry: Entry) -> None:
 
 
 def _gate(ledger: Ledger, entry: Entry) -> None:
-    gated = ledger.experiments[entry.body["experiment"]].gated
-    done = _edit(ledger, entry, gated=(*gated, entry.body["arm"]))
-    configuration = done.base if entry.body["arm"] == "baseline" else done.candidate
-    if configuration and entry.body.get("accept_length") is not None:
-        ledger.accept_length[configuration.fingerprint()] = entry.body["accept_length"]
+    body = entry.body
+    candidate = body["arm"] == "candidate"
+    gated = ledger.experiments[body["experiment"]].gated
+    done = _edit(ledger, entry, gated=(*gated, body["arm"]), **({"candidate_gate": body} if candidate else {}))
+    configuration = done.candidate if candidate else done.base
+    if configuration is None:
+        return
+    mark = configuration.fingerprint()
+    itself = body.get("itself")
+    if body.get("file") and (mark not in ledger.examined or (itself and not body["held"])):
+        ledger.examined[mark] = body
+    if itself and body["held"]:
+        for name in (mark, configuration.environment):
+            ledger.bands[name] = [*ledger.bands.get(name, [])[1 - BAND_LENGTH :], itself]
+    if (body.get("evaluated") or {}).get("score") is not None:
+        ledger.evaluated[mark] = body["evaluated"]
 
 
 def _verdict(ledger: Ledger, entry: Entry) -> None:
     b = entry.body
     done = _edit(
         ledger, entry, verdict=b["verdict"], because=b["because"], sitting=ledger.stretch,
-        effect=b.get("effect"), low=b.get("low"), high=b.get("high"),
+        effect=b.get("effect"), low=b.get("low"), high=b.get("high"), candidate_gate=None,
     )  # fmt: skip
     for arm, configuration in (("baseline", done.base), ("candidate", done.candidate)):
         values = list(done.values(arm).values())

@@ -15,11 +15,14 @@ from optagent.agent.cells import Cell
 from optagent.agent.dead_ends import no_value_works
 from optagent.agent.decide import Decision, Verb, decide
 from optagent.agent.errors import BadInput
+from optagent.agent.gating import gate
 from optagent.agent.hand_off import write_handoff
 from optagent.agent.ledger import BASELINE, Experiment, Failure
+from optagent.agent.measuring import measure
 from optagent.agent.orient import Orientation, orient
 from optagent.agent.plan.model import Plan, Status
 from optagent.agent.plan_sync import set_status
+from optagent.agent.preparing import prepare
 from optagent.agent.reconciling import Reconciled, known_good_state, probe, reconcile
 from optagent.agent.records import Question
 from optagent.agent.session import Session, next_id
@@ -202,7 +205,7 @@ def prepare_node(state: State, round_: Round) -> State:
     round_.judged = None
     if experiment.latest:
         return {"following": "judge" if experiment.latest == "run" else "diagnose", "experiment": experiment.id}
-    failure = work.prepare(session, experiment)
+    failure = prepare(session, experiment, round_.facts)
     if failure is not None:
         return _failed(session, experiment, failure)
     return _next_cell(session, session.ledger.experiments[experiment.id])
@@ -245,7 +248,7 @@ def launch_node(state: State, round_: Round) -> State:
 def gate_node(state: State, round_: Round) -> State:
     session = round_.session
     experiment, cell = _present(state, round_)
-    failure = work.gate(session, experiment, cell, state["url"])
+    failure = gate(session, experiment, cell, state["url"])
     if failure is None:
         return {"following": "measure"}
     work.let_go(session, state["pid"], state["start_time"], cell.name)
@@ -255,7 +258,7 @@ def gate_node(state: State, round_: Round) -> State:
 def measure_node(state: State, round_: Round) -> State:
     session = round_.session
     experiment, cell = _present(state, round_)
-    work.measure(session, experiment, cell, state["url"])
+    measure(session, experiment, cell, state["url"])
     if state["pid"]:
         work.let_go(session, state["pid"], state["start_time"], cell.name)
     return {"following": "judge"}

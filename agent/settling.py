@@ -7,9 +7,10 @@ from dataclasses import replace
 from optagent.agent.change import describe
 from optagent.agent.dead_ends import retry_condition
 from optagent.agent.errors import OptagentError
-from optagent.agent.experimenting import arrange, mean_of
+from optagent.agent.experimenting import arrange
 from optagent.agent.jsonable import to_body
 from optagent.agent.ledger import BASELINE, CONFIRM, Experiment, Failure
+from optagent.agent.measuring import mean_of
 from optagent.agent.plan.model import Plan, Status
 from optagent.agent.plan_sync import write_statuses
 from optagent.agent.records import Baseline, DeadEnd, Measurement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,6 +23,10 @@ WENT_ON, WAITING = 0, 3
 """Exit statuses of a sitting that ended in order, and of one that waits for an answer."""
 
 
+class LeftAtOnce(KeyboardInterrupt):
+    """Somebody does not want to wait until the server is stopped: it is left to the next sitting."""
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a sitting ended. `questions` are open, `handoff` is the last one written."""
@@ -36,7 +41,10 @@ class Ended:
 
 
 def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
-    """Run until nothing more can be done without the owner, or the steps are used up. Servers never outlive it."""
+    """Run until nothing more can be done without the owner, or the steps are used up.
+
+    Servers never outlive it, unless it is killed or LeftAtOnce is raised in it.
+    """
     from optagent.agent.graph import run
 
     ledger = session.ledger
@@ -45,14 +53,14 @@ def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
     round_ = Round(session)
     try:
         state = run(round_, checkpoints, sitting, earlier)
-    except ReplayDiverged:
+        _leave_nothing_running(session)
+    except (ReplayDiverged, LeftAtOnce):
         raise
     except BaseException as error:
         _stop_whatever_runs(session)
         if isinstance(error, JournalUnavailable):
             raise OptagentError(str(error)) from error
         raise
-    _leave_nothing_running(session)
     session.note("sitting-ended", {"id": sitting}, sitting)
     return _ended(session, round_, state.get("steps", 0), state.get("ended", ""))
 
@@ -70,17 +78,19 @@ def _ended(session: Session, round_: Round, steps: int, ended: str) -> Ended:
 
 
 def _stop_whatever_runs(session: Session) -> None:
-    """Stop all servers of this sitting on the way out of a failure, whether or not it can still be recorded."""
-    try:
+    """Stop all servers of this sitting on the way out of a failure, whether or not it can still be recorded; also one
+    whose launch had just ended and was not recorded yet."""
+    with suppress(ToolFailure, OptagentError):
         _leave_nothing_running(session)
-    except (ToolFailure, OptagentError):
-        toolbox = session.toolbox.unrecorded if isinstance(session.toolbox, RecordingToolbox) else session.toolbox
-        known = [KnownProcess(pid=p, start_time=t) for p, t in session.ledger.processes]
-        environment = session.baseline().configuration.environment
-        launches = session.ledger.pending_launches()
-        for seen in toolbox.probe(ProbeWorld(environment=environment, known=known, launches=launches)).processes:
-            if seen.alive:
-                toolbox.stop(Stop(key=f"emergency:{seen.pid}", pid=seen.pid, start_time=seen.start_time))
+        if not session.ledger.pending_launches():
+            return
+    toolbox = session.toolbox.unrecorded if isinstance(session.toolbox, RecordingToolbox) else session.toolbox
+    known = [KnownProcess(pid=p, start_time=t) for p, t in session.ledger.processes]
+    environment = session.baseline().configuration.environment
+    launches = session.ledger.pending_launches()
+    for seen in toolbox.probe(ProbeWorld(environment=environment, known=known, launches=launches)).processes:
+        if seen.alive:
+            toolbox.stop(Stop(key=f"emergency:{seen.pid}", pid=seen.pid, start_time=seen.start_time))
 
 
 def _leave_nothing_running(session: Session) -> None:

@@ -68,6 +68,7 @@ class Situation:
         return Bench(
             self.plan, self.status, self.written, self.results, self.dead_ends, self.questions, self.approvals, self.exceptions,
             self.lifted, self.repeated, self.facts, self.principles, self.reads_prose,
+            self.baseline.configuration,
         )  # fmt: skip
 
     def candidates(self) -> list[Item]:

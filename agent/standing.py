@@ -14,6 +14,7 @@ from optagent.agent.plan.model import Item, Plan, Risk, Status
 from optagent.agent.plan.owner import edited_by_owner, effective_status, is_clear
 from optagent.agent.principles import PrinciplesLike, conflicts
 from optagent.agent.records import DeadEnd, Option, Question
+from optagent.tools.calls.configuration import Configuration
 
 FINAL = frozenset({Status.KEPT, Status.REVERTED, Status.INCONCLUSIVE, Status.INVALID, Status.DROPPED})
 WORTH_ANOTHER_LOOK = frozenset({Status.REVERTED, Status.INVALID})
@@ -66,6 +67,7 @@ class Bench:
     facts: Mapping[str, str]
     principles: PrinciplesLike
     reads_prose: bool
+    base: Configuration
 
 
 Rule = Callable[[Item, Bench], Standing | None]
@@ -180,7 +182,7 @@ def _prose(item: Item, bench: Bench) -> Standing | None:
 def _principles(item: Item, bench: Bench) -> Standing | None:
     if item.change is None or item.id in bench.exceptions:
         return None
-    broken = conflicts(item.change, bench.principles)
+    broken = conflicts(item.change, bench.principles, bench.base)
     if not broken:
         return None
     return _ask(

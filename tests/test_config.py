@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optagent.agent.config import CampaignConfig, config_from, line_of, load_config, parse_config
+from optagent.agent.config import CampaignConfig, config_from, line_of, load_config, parse_config, wrong_key
 from optagent.agent.errors import BadInput
 
 ROOT = Path(__file__).parent.parent
@@ -84,6 +84,14 @@ def test_the_reference_campaign_s_own() -> None:
         ("budget.steps = -3", "optagent.toml:2: budget.steps: input should be greater than or equal to 1, not -3"),
         ("budget.hours = 0", "optagent.toml:2: budget.hours: input should be greater than 0, not 0"),
         ("workload.output_len = 0", "optagent.toml:2: workload.output_len: input should be greater than 0, not 0"),
+        ("workload.name = 'single-steam'", "optagent.toml:2: workload.name: expected single-stream, or a name of your own"),
+        ("workload.name = 'throughput-x'", "optagent.toml:2: workload.name: expected throughput-8, or a name of your own"),
+        (
+            "[workload]\nseed = 1\nname = 'speculative'",
+            'optagent.toml:2: workload.prompts: "speculative" needs a file of real prompts',
+        ),
+        ("[workload]\ndataset = 'custom'", 'optagent.toml:2: workload.prompts: dataset "custom" needs a JSONL file'),
+        ("measuring.discard_first = 'perhaps'", "optagent.toml:2: measuring.discard_first: input should be a valid bool"),
         ("measuring.max_pairs = 1", "optagent.toml:2: measuring.max_pairs: input should be greater than or equal to 2"),
         (
             "measuring.guards = { p99_ttft_ms = 'much' }",
@@ -146,6 +154,25 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, content: bytes | None) -> No
         load_config(tmp_path)
 
 
+# Named workloads
+
+
+def test_a_named_workload_and_what_is_given_beside_it() -> None:
+    workload = parse_config("name = 'x'\n[workload]\nname = 'throughput-16'\noutput_len = 64\n").workload
+    assert (workload.max_concurrency, workload.num_prompts, workload.output_len) == (16, 80, 64)
+
+
+def test_a_campaign_with_a_named_workload_comes_back_from_its_recording() -> None:
+    config = parse_config("name = 'x'\n[workload]\nname = 'throughput-16'\nnum_prompts = 10\nwarmup_requests = 3\n")
+    recorded = config.model_dump(mode="json", exclude_defaults=True)
+    assert config_from(recorded, "a.jsonl", 1).workload == config.workload
+
+
+def test_the_place_of_a_key_that_cannot_be_used(tmp_path: Path) -> None:
+    (tmp_path / "optagent.toml").write_text(SMALL)
+    assert str(wrong_key(tmp_path, "deployment.port", "is taken")) == "optagent.toml:10: deployment.port: is taken"
+
+
 # A recorded configuration
 
 
@@ -195,8 +222,10 @@ def test_variables_override_the_file(tmp_path: Path) -> None:
 
 
 def test_a_variable_for_a_table_that_the_file_does_not_have(tmp_path: Path) -> None:
-    config = CampaignConfig.model_validate_json(read_with(tmp_path, OPTAGENT_BUDGET__STEPS="7"))
+    text = read_with(tmp_path, OPTAGENT_BUDGET__STEPS="7", OPTAGENT_WORKLOAD__NAME="throughput-2")
+    config = CampaignConfig.model_validate_json(text)
     assert (config.budget.steps, config.budget.hours) == (7, None)
+    assert (config.workload.max_concurrency, config.workload.num_prompts) == (2, 40)
 
 
 @pytest.mark.parametrize(
@@ -206,6 +235,7 @@ def test_a_variable_for_a_table_that_the_file_does_not_have(tmp_path: Path) -> N
         ("OPTAGENT_BUDGET__STEPS", "-1", "budget.steps: input should be greater than or equal to 1"),
         ("OPTAGENT_DEPLOYMENT__PORTS", "1", "deployment.ports: unknown key"),
         ("OPTAGENT_APPROVALS", "cuda-13", "a list or a table in a variable is written as JSON"),
+        ("OPTAGENT_WORKLOAD__NAME", "speculatve", "workload.name: expected speculative, or a name of your own"),
         ("OPTAGENT_MEASURING", "{", "a list or a table in a variable is written as JSON"),
     ],
 )

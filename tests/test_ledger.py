@@ -62,7 +62,7 @@ CAMPAIGN = (
     Draft("intent", {"tool": "launch", "request": {"launch": "E0001-baseline-1"}}, "k1"),
     Draft("result", {"tool": "launch", "result": {}}, "k1"),
     Draft("launched", {"launch": "E0001-baseline-1", "pid": 7, "start_time": 1.5}),
-    Draft("gate", {"experiment": "E0001", "arm": "baseline", "accept_length": 2.3}),
+    Draft("gate", {"experiment": "E0001", "arm": "baseline", "file": "g1", "accept_length": 2.3, "held": False}),
     run("E0001", "baseline", 1, 89.0),
     run("E0001", "baseline", 2, 90.0),
     Draft("stopped", {"pid": 7, "start_time": 1.5}),
@@ -108,10 +108,49 @@ def test_a_campaign_in_the_middle() -> None:
     assert ledger.processes == {}
     assert ledger.noise_in("cu128")[0].df == 1
     assert ledger.noise_in("cu13") == []
-    assert ledger.accept_length == {BEST.fingerprint(): 2.3}
+    assert {mark: body["accept_length"] for mark, body in ledger.examined.items()} == {BEST.fingerprint(): 2.3}
     assert [q.id for q in ledger.open_questions()] == ["Q1"]
     assert ledger.item_status == ledger.plan_written == {"fusion": Status.TRYING}
     assert ledger.known_dirt == {"d1"}
+
+
+def gated(name: str, arm: str, file: str, **more: Any) -> Draft:
+    return Draft("gate", {"experiment": name, "arm": arm, "file": file, "held": True, **more})
+
+
+def test_a_configuration_is_held_against_its_first_examination() -> None:
+    ledger = folded(*CAMPAIGN, gated("E0001", "baseline", "g2", itself={"reference": "g1"}))
+    assert ledger.examined[BEST.fingerprint()]["file"] == "g1"
+    assert ledger.band_of(BEST) == ledger.band_of(replace(BEST, flags={})) == [{"reference": "g1"}]
+    assert ledger.band_of(BETTER) == []
+
+
+def test_an_examination_that_nothing_can_be_held_against_is_replaced() -> None:
+    ledger = folded(*CAMPAIGN, gated("E0001", "baseline", "g2", itself={"reference": "g1"}, held=False))
+    assert ledger.examined[BEST.fingerprint()]["file"] == "g2"
+    assert ledger.band_of(BEST) == []
+
+
+def test_a_band_is_that_of_the_latest_launches() -> None:
+    ledger = folded(*CAMPAIGN, *[gated("E0001", "baseline", "g2", itself={"kl": n}) for n in range(100)])
+    assert ledger.band_of(BEST) == [{"kl": n} for n in range(60, 100)]
+
+
+def test_where_the_examinations_began() -> None:
+    assert folded(*CAMPAIGN[:6]).first_examined() is None
+    earliest = folded(*CAMPAIGN, gated("E0002", "candidate", "g2")).first_examined()
+    assert earliest is not None
+    assert (earliest[0], earliest[1]["file"]) == (BEST, "g1"), "the first baseline was never examined"
+    first = folded(*CAMPAIGN, experiment(3, CONFIRM, FIRST, candidate=BEST), gated("E0003", "baseline", "g3"))
+    assert first.first_examined() == (FIRST, first.examined[FIRST.fingerprint()])
+
+
+def test_the_candidates_gate_is_at_hand_until_there_is_a_verdict() -> None:
+    drafts = [*CAMPAIGN, gated("E0002", "candidate", "g2", evaluated={"score": 0.9})]
+    ledger = folded(*drafts)
+    assert (ledger.experiments["E0002"].candidate_gate or {})["file"] == "g2"
+    assert ledger.evaluated == {BETTER.fingerprint(): {"score": 0.9}}
+    assert folded(*drafts, verdict("E0002", "revert")).experiments["E0002"].candidate_gate is None
 
 
 def test_what_a_handoff_left_in_flight_stays_so_until_somebody_looked() -> None:

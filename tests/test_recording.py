@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optagent.tools.calls.base import EffectRequest, Request, Result
-from optagent.tools.calls.bench import Bench, Sample, Workload
+from optagent.tools.calls.bench import Bench, Workload
 from optagent.tools.calls.clock import AskTime
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.files import ListFolder, ReadText, WriteText
+from optagent.tools.calls.gate import Evaluate, Examine
 from optagent.tools.calls.logs import ReadLog
 from optagent.tools.calls.patch import ApplyPatch, DropPatch, KeepPatch, RestoreCheckout
 from optagent.tools.calls.server import EnvironmentRequest, InstallFiles, Launch, ListFlags, Stop
@@ -38,7 +39,7 @@ OBSERVATIONS: dict[str, Request] = {
     "list_folder": ListFolder(path="handoffs"),
     "probe": ProbeWorld(environment="cu128"),
     "read_log": ReadLog(path="a.log"),
-    "list_flags": ListFlags(environment="cu128"),
+    "list_flags": ListFlags(environment="cu128", names=["tp-size"]),
 }
 EFFECTS: dict[str, EffectRequest] = {
     "write_text": WriteText(key="k", path="a.md", text="new"),
@@ -51,12 +52,13 @@ EFFECTS: dict[str, EffectRequest] = {
     "launch": Launch(key="k", launch="L1", configuration=Configuration("cu128"), log="a.log"),
     "stop": Stop(key="k", pid=7, start_time=1.0),
     "bench": Bench(key="k", run="R1", url="http://x", workload=Workload(), seed=1, result_file="r.jsonl"),
-    "sample": Sample(key="k", url="http://x", prompts=["a"], max_tokens=4),
+    "examine": Examine(key="k", url="http://x", prompts=["a"], max_tokens=4, file="g.gz"),
+    "evaluate": Evaluate(key="k", url="http://x", data="tasks.jsonl", examples=2, file="e.json"),
 }
 RESULTS: dict[str, dict[str, Any]] = {
     "clock": {"now": "2026-01-01T00:00:00Z"},
     "read_text": {"text": "old"},
-    "list_flags": {"flags": ["tp-size"]},
+    "list_flags": {"flags": {"tp-size": {"known": True}}, "version": "0.5.8"},
     "prepare_environment": {"ready": True},
     "launch": {"outcome": "ready", "pid": 7, "start_time": 1.0},
     "stop": {"gone": True},

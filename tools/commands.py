@@ -1,4 +1,4 @@
-"""The command lines of the server, of its help and of its benchmark client, as data. Nothing is started here."""
+"""The command lines of the server, of its help and of its clients, as data. Nothing is started here."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from optagent.tools.paths import environment_folder, from_root, simulation_folde
 
 LAUNCH_VARIABLE = "OPTAGENT_LAUNCH"
 CAMPAIGN_VARIABLE = "OPTAGENT_CAMPAIGN"
+CACHE_REPORT = "--cache-report"
 
 PASSED_ON = frozenset(
     {
@@ -97,21 +98,45 @@ def bench_command(
     output: Path,
     parent: Mapping[str, str],
     prompts: Path | None = None,
+    *,
+    cache_report: bool = True,
 ) -> Command:
     """Measures the server at `url` with SGLang's own client, which appends one line to `output`.
 
-    `prompts` is the file of a custom workload in the client's own format. The client runs on the baseline's
-    environment without its environment files and without the patched source: what is measured must not reach the
-    yardstick. Raises NoInterpreter.
+    `prompts` is the file of a custom workload in the client's own format. With `cache_report` the result tells how much
+    of each prompt came from the prefix cache, an option that older releases do not know. The client runs on the
+    baseline's environment without its environment files and without the patched source: what is measured must not
+    reach the yardstick. Raises NoInterpreter.
     """
     words = [str(interpreter(root, deployment, deployment.environment)), "-m", "sglang.bench_serving"]
     words += ["--backend", "sglang", "--base-url", url, *_model_words(deployment), *_load_words(workload, prompts)]
     words += ["--num-prompts", str(workload.num_prompts), "--max-concurrency", str(workload.max_concurrency)]
     words += ["--request-rate", "inf", "--warmup-requests", str(workload.warmup_requests), "--seed", str(seed)]
     words += ["--flush-cache"] if workload.flush_cache else []
-    words += ["--output-file", str(output), "--output-details"]
+    words += ["--output-file", str(output), "--output-details", *([CACHE_REPORT] if cache_report else [])]
     settings = _settings(deployment, deployment.environment)
     env = passed_on(parent, NEEDED_SECRETS) | _python_env(_further_folders(root, settings)) | settings.env
+    return Command(tuple(words), env, root)
+
+
+def eval_command(
+    root: Path,
+    deployment: Deployment,
+    url: str,
+    tasks: Path,
+    examples: int,
+    threads: int,
+    max_tokens: int,
+    name: str,
+    parent: Mapping[str, str],
+) -> Command:
+    """Lets the server at `url` solve the GSM8K `tasks` with SGLang's own evaluation, which names its reports by the
+    model's `name`. It runs where the benchmark client runs, and downloads nothing. Raises NoInterpreter."""
+    words = [str(interpreter(root, deployment, deployment.environment)), "-m", "sglang.test.run_eval"]
+    words += ["--base-url", url.rstrip("/"), "--model", name, "--eval-name", "gsm8k", "--gsm8k-data-path", str(tasks)]
+    words += ["--num-examples", str(examples), "--num-threads", str(threads), "--max-tokens", str(max_tokens)]
+    settings = _settings(deployment, deployment.environment)
+    env = passed_on(parent) | _python_env(_further_folders(root, settings)) | settings.env
     return Command(tuple(words), env, root)
 
 

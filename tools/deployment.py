@@ -51,4 +51,5 @@ class Deployment(Settings):
     files: dict[str, str] = Field(
         {}, description="environment files of the baseline: path in the environment's folder = file of the campaign"
     )
+    burst: int = Field(8, ge=1, description="requests at once that a server must answer before it counts as ready")
     timeouts: Timeouts = Timeouts()

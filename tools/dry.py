@@ -19,6 +19,8 @@ _AS_IF: dict[str, Callable[[Any], dict[str, Any]]] = {
     "stop": lambda request: {"gone": True},
     "launch": lambda request: {"outcome": "not-started", "problem": "nothing is launched in a dry run"},
     "bench": lambda request: {"valid": False, "invalid_because": ["nothing is measured in a dry run"]},
+    "examine": lambda request: {"problem": "nothing is asked in a dry run"},
+    "evaluate": lambda request: {"problem": "nothing is asked in a dry run"},
     "prepare_environment": lambda request: {"ready": True},
     "apply_patch": lambda request: {"revision": request.base if isinstance(request, ApplyPatch) else None},
     "drop_patch": lambda request: {"revision": request.base if isinstance(request, DropPatch) else None},

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from optagent.tools.bench import LoadFailed, client_load, client_prompts
+from optagent.tools.bench import LoadFailed
+from optagent.tools.bench_progress import Progress
 from optagent.tools.calls.bench import Bench
 from optagent.tools.calls.world import Gpu
-from optagent.tools.commands import NoInterpreter, bench_command, interpreter, python_command
+from optagent.tools.commands import CACHE_REPORT, NoInterpreter, bench_command, interpreter, python_command
 from optagent.tools.deployment import Deployment
 from optagent.tools.errors import ToolFailure
 from optagent.tools.paths import OutsideCampaign, from_root, inside, simulation_folder
@@ -31,8 +32,8 @@ class Kind(Protocol):
     def create_environment(self, environment: str) -> str | None:
         """Create it beside the others; why that is not possible, None when it was done."""
 
-    def load(self, request: Bench, result_file: Path) -> Mapping[str, Any]:
-        """Put the load on the server. Raises LoadFailed."""
+    def load(self, request: Bench, result_file: Path, progress: Progress) -> Mapping[str, Any]:
+        """Put the load on the server, and tell how far it is. Raises LoadFailed."""
 
 
 class Real:
@@ -43,6 +44,7 @@ class Real:
     def __init__(self, root: Path, deployment: Deployment, parent: Mapping[str, str]) -> None:
         self._root, self._deployment, self._parent = root, deployment, parent
         self._reader = VersionReader()
+        self._cache_report = True  # until a client turns out to be too old for it
 
     def make_ready(self) -> None:
         """Nothing: it is there or it is not."""
@@ -77,25 +79,45 @@ class Real:
             return str(error)
         return f"environment {environment!r} is not there: install SGLang so that {python} exists"
 
-    def load(self, request: Bench, result_file: Path) -> Mapping[str, Any]:
-        """SGLang's own benchmark client, which leaves its output beside the result."""
-        output = result_file.with_suffix(".part")
-        log = result_file.with_suffix(".log")
+    def load(self, request: Bench, result_file: Path, progress: Progress) -> Mapping[str, Any]:
+        """SGLang's own benchmark client, which leaves its output beside the result; ours where no interpreter is named."""
+        settings = self._deployment.environments.get(self._deployment.environment)
+        if settings is not None and settings.python is None:
+            return _own_load(self._root, self._deployment, request, progress)
+        from optagent.tools.bench_client import OptionRefused, client_prompts
+
         prompts = None
         try:
             if request.workload.dataset == "custom":
                 given = inside(self._root, request.workload.prompts or "")
-                prompts = client_prompts(given, result_file.with_suffix(".prompts"))
-            command = bench_command(
-                self._root, self._deployment, request.url, request.workload, request.seed, output, self._parent, prompts
-            )
-            return client_load(command, output, log, self._deployment.timeouts.bench_s)
+                prompts = client_prompts(given, result_file.with_suffix(".prompts"), request.workload.num_prompts)
+            try:
+                return self._client_load(request, result_file, progress, prompts)
+            except OptionRefused as refused:
+                if not self._cache_report or CACHE_REPORT not in str(refused):
+                    raise
+            self._cache_report = False
+            return self._client_load(request, result_file, progress, prompts)
         except (NoInterpreter, OutsideCampaign) as error:
             raise LoadFailed(str(error)) from None
         finally:
-            output.unlink(missing_ok=True)
             if prompts is not None:
                 prompts.unlink(missing_ok=True)
+
+    def _client_load(
+        self, request: Bench, result_file: Path, progress: Progress, prompts: Path | None
+    ) -> Mapping[str, Any]:
+        from optagent.tools.bench_client import client_load
+
+        output, log = result_file.with_suffix(".part"), result_file.with_suffix(".log")
+        command = bench_command(
+            self._root, self._deployment, request.url, request.workload, request.seed, output, self._parent, prompts,
+            cache_report=self._cache_report,
+        )  # fmt: skip
+        try:
+            return client_load(command, output, log, self._deployment.timeouts.bench_s, progress)
+        finally:
+            output.unlink(missing_ok=True)
 
 
 class Simulated:
@@ -141,20 +163,25 @@ class Simulated:
             return str(error)
         return None
 
-    def load(self, request: Bench, result_file: Path) -> Mapping[str, Any]:
+    def load(self, request: Bench, result_file: Path, progress: Progress) -> Mapping[str, Any]:
         """Our own client, which knows the simulator's virtual clock."""
-        from optagent.tools.loadgen import LoadError, generate_load
-
-        timeout_s = self._deployment.timeouts.bench_s
-        try:
-            return generate_load(
-                request.url, request.workload, request.seed, root=self._root, run=request.run, timeout_s=timeout_s
-            )
-        except LoadError as error:
-            raise LoadFailed(str(error)) from error
+        return _own_load(self._root, self._deployment, request, progress)
 
     def _scenario(self) -> str | Path | None:
         """A folder of the campaign when there is one, else the name of a packaged one."""
         name = self._deployment.scenario
         folder = None if name is None else from_root(self._root, name)
         return folder if folder is not None and folder.is_dir() else name
+
+
+def _own_load(root: Path, deployment: Deployment, request: Bench, progress: Progress) -> Mapping[str, Any]:
+    from optagent.tools.load_http import LoadError
+    from optagent.tools.loadgen import generate_load
+
+    try:
+        return generate_load(
+            request.url, request.workload, request.seed, root=root, run=request.run,
+            timeout_s=deployment.timeouts.bench_s, progress=progress,
+        )  # fmt: skip
+    except LoadError as error:
+        raise LoadFailed(str(error)) from error

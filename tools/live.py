@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from optagent.tools import files
-from optagent.tools.calls.bench import Bench, BenchRun, Sample, Sampled
+from optagent.tools.calls.bench import Bench, BenchRun
 from optagent.tools.calls.clock import AskTime, TimeTold
 from optagent.tools.calls.files import FolderListed, ListFolder, ReadText, TextRead, TextWritten, WriteText
+from optagent.tools.calls.gate import Evaluate, Evaluated, Examine, Examined
 from optagent.tools.calls.logs import LogReading, ReadLog
 from optagent.tools.calls.patch import (
     ApplyPatch,
@@ -84,7 +85,7 @@ class LiveToolbox:
         around = Surroundings(
             gpus=kind.gpus,
             versions=lambda: kind.versions(request.environment),
-            environments=lambda: {name: kind.environment_exists(name) for name in self._deployment.environments},
+            environments=lambda: {name: self._works(name) for name in self._deployment.environments},
             checkout=self._checkout,
             simulated=kind.simulated,
         )
@@ -107,8 +108,12 @@ class LiveToolbox:
             command = help_command(self._root, self._deployment, request.environment, self._parent)
         except NoInterpreter as error:
             return FlagsListed(problem=str(error))
-        version = None if kind.simulated else kind.versions(request.environment).get("sglang")
-        return flags_of(command, version, self._root / STATE / "cache")
+        version = kind.versions(request.environment).get("sglang")
+        checkout = self._checkout()
+        source = f"{checkout.revision} {checkout.dirty_sha256}" if checkout else ""
+        # The simulator is a part of this program, and may change while its version stays.
+        cache = None if kind.simulated else self._root / STATE / "cache"
+        return flags_of(command, request.names, version, cache, source)
 
     def prepare_environment(self, request: EnvironmentRequest) -> EnvironmentReady:
         kind = self._kind
@@ -151,6 +156,7 @@ class LiveToolbox:
 
     def launch(self, request: Launch) -> Launched:
         from optagent.tools.commands import NoInterpreter, launch_command, mark_of
+        from optagent.tools.process_notes import notes_of
         from optagent.tools.server import Start, launch
 
         kind = self._kind
@@ -164,20 +170,26 @@ class LiveToolbox:
                 mark=mark_of(self._root, request.launch),
                 address=self._address,
                 log=inside(self._root, request.log),
-                records=self._records,
+                records=notes_of(self._root),
                 timeouts=self._deployment.timeouts,
+                gpus=kind.gpus,
+                burst=self._deployment.burst,
                 simulated=kind.simulated,
             )
         except (NoInterpreter, OutsideCampaign) as error:
             return Launched(outcome="not-started", problem=str(error), simulated=kind.simulated)
-        return launch(start, self._report)
+        launched = launch(start, self._report)
+        if launched.outcome == "crashed" and (broken := self._broken(request.configuration.environment)):
+            return Launched(outcome="not-started", problem=broken)
+        return launched
 
     def stop(self, request: Stop) -> Stopped:
+        from optagent.tools.process_notes import notes_of
         from optagent.tools.processes import ProcessId
         from optagent.tools.server import stop
 
         process = ProcessId(request.pid, request.start_time)
-        return stop(process, self._address, self._records, self._deployment.timeouts)
+        return stop(process, self._address, notes_of(self._root), self._deployment.timeouts, self._kind.gpus)
 
     def bench(self, request: Bench) -> BenchRun:
         from optagent.tools.bench import run_bench
@@ -187,12 +199,17 @@ class LiveToolbox:
             result_file = inside(self._root, request.result_file)
         except OutsideCampaign as error:
             return BenchRun(valid=False, invalid_because=[str(error)], simulated=kind.simulated)
-        return run_bench(request, result_file, lambda: kind.load(request, result_file), kind.simulated)
+        return run_bench(request, result_file, kind.load, kind.simulated, self._report)
 
-    def sample(self, request: Sample) -> Sampled:
-        from optagent.tools.sample import sample
+    def examine(self, request: Examine) -> Examined:
+        from optagent.tools.examining import examine
 
-        return sample(request, self._deployment.timeouts.request_s, self._kind.simulated)
+        return examine(request, self._root, self._deployment.timeouts.request_s, self._kind.simulated, self._report)
+
+    def evaluate(self, request: Evaluate) -> Evaluated:
+        from optagent.tools.evaluating import evaluate
+
+        return evaluate(request, self._root, self._deployment, self._parent, self._kind.simulated, self._report)
 
     @cached_property
     def _kind(self) -> Kind:
@@ -213,9 +230,20 @@ class LiveToolbox:
 
         return address_of(self._deployment)
 
-    @property
-    def _records(self) -> Path:
-        return self._root / STATE / "processes"
+    def _works(self, environment: str) -> bool:
+        return self._kind.environment_exists(environment) and self._broken(environment) is None
+
+    def _broken(self, environment: str) -> str | None:
+        """Why the environment cannot run any server."""
+        from optagent.tools.commands import NoInterpreter, python_command
+        from optagent.tools.environment_check import SCRIPT, broken
+
+        if self._kind.simulated:
+            return None
+        try:
+            return broken(python_command(self._root, self._deployment, environment, SCRIPT, self._parent))
+        except NoInterpreter as error:
+            return str(error)
 
     def _environment_folder(self, name: str) -> Path:
         return environment_folder(self._root, self._deployment, name)

@@ -13,7 +13,8 @@ Runs = Sequence[tuple[float, int]]
 
 @dataclass(frozen=True)
 class Measured:
-    """One finished request. Times in seconds on the clock of the run; `error` is empty when it succeeded."""
+    """One finished request. Times in seconds on the clock of the run; `error` is empty when it succeeded. Of the prompt,
+    `cached_tokens` came from the prefix cache; None when the server does not tell."""
 
     input_len: int = 0
     output_len: int = 0
@@ -24,6 +25,7 @@ class Measured:
     text: str = ""
     error: str = ""
     verify_steps: int = 0
+    cached_tokens: int | None = None
 
     @property
     def latency_s(self) -> float:
@@ -68,13 +70,14 @@ def summarise(requests: Sequence[Measured], duration_s: float) -> dict[str, Any]
 
 
 def details(requests: Sequence[Measured]) -> dict[str, Any]:
-    """What `--output-details` adds, a list entry a request in the order of the prompts."""
+    """What `--output-details` and `--cache-report` add, a list entry a request in the order of the prompts."""
     return {
         "input_lens": [one.input_len for one in requests],
         "output_lens": [one.output_len for one in requests],
         "ttfts": [one.ttft_s for one in requests],
         "errors": [one.error for one in requests],
         "generated_texts": [one.text for one in requests],
+        "cached_tokens": [one.cached_tokens for one in requests],
     }
 
 

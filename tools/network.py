@@ -66,12 +66,14 @@ def listeners(address: Address) -> list[Listener]:
 
 
 def client(address_or_url: Address | str, timeout_s: float) -> httpx.Client:
-    """An HTTP client for a server. To this machine it goes directly, whatever proxy the environment names."""
+    """An HTTP client for a server, with as many connections as are asked for at once. To this machine it goes directly,
+    whatever proxy the environment names."""
     import httpx
 
     url = address_or_url.url if isinstance(address_or_url, Address) else address_or_url
     direct = _is_loopback(httpx.URL(url).host)
-    return httpx.Client(base_url=url, timeout=timeout_s, trust_env=not direct)
+    limits = httpx.Limits(max_connections=None)
+    return httpx.Client(base_url=url, timeout=timeout_s, trust_env=not direct, limits=limits)
 
 
 def healthy(address: Address, timeout_s: float) -> bool:

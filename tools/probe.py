@@ -71,7 +71,7 @@ def _server(address: Address, known: list[KnownProcess], marks: set[Mark]) -> tu
         pid=process.id.pid,
         start_time=process.id.start_time,
         command=command_line(process.id.pid),
-        known=_belongs(process.id, {ProcessId(k.pid, k.start_time) for k in known})
+        known=_belongs(process.id, {ProcessId(k.pid, k.start_time) for k in known if _is_still(k)})
         or processes.mark_of(process.id.pid) in marks,
         healthy=up,
     )
@@ -90,8 +90,15 @@ def _belongs(process: ProcessId, known: set[ProcessId]) -> bool:
     return False
 
 
+def _is_still(known: KnownProcess) -> bool:
+    """Whether the process lives and is the one that is remembered."""
+    if not processes.is_alive(ProcessId(known.pid, known.start_time)):
+        return False
+    return known.command_sha256 in ("", processes.command_sha256(known.pid))
+
+
 def _process(known: KnownProcess) -> ProcessSeen:
-    alive = processes.is_alive(ProcessId(known.pid, known.start_time))
+    alive = _is_still(known)
     command = command_line(known.pid) if alive else ""
     return ProcessSeen(pid=known.pid, start_time=known.start_time, alive=alive, command=command)
 

@@ -6,6 +6,7 @@ count from the machine's start, because that clock is never set. Linux only: all
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -72,11 +73,29 @@ def is_alive(process: ProcessId) -> bool:
 
 def command_line(pid: int) -> str:
     """The words a process was started with, "" when they cannot be read."""
+    return _words(pid).replace(b"\0", b" ").decode(errors="replace").strip()
+
+
+def command_sha256(pid: int) -> str:
+    """The hash of the words a process was started with, "" when they cannot be read. It stands in for the words where
+    they are remembered, since those may hold a credential."""
+    words = _words(pid)
+    return hashlib.sha256(words).hexdigest() if words else ""
+
+
+def _words(pid: int) -> bytes:
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def boot_id() -> str:
+    """Which boot of the machine this is, "" when it does not tell. Pids and start times are of one boot."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
         return ""
-    return words.replace(b"\0", b" ").decode(errors="replace").strip()
 
 
 def mark_of(pid: int) -> Mark | None:

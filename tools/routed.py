@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 from typing import TypeVar
 
 from optagent.tools.calls.base import Request, Result
-from optagent.tools.calls.bench import Bench, BenchRun, Sample, Sampled
+from optagent.tools.calls.bench import Bench, BenchRun
 from optagent.tools.calls.clock import AskTime, TimeTold
 from optagent.tools.calls.files import FolderListed, ListFolder, ReadText, TextRead, TextWritten, WriteText
+from optagent.tools.calls.gate import Evaluate, Evaluated, Examine, Examined
 from optagent.tools.calls.logs import LogReading, ReadLog
 from optagent.tools.calls.patch import (
     ApplyPatch,
@@ -91,5 +92,8 @@ class RoutedToolbox(ABC):
     def bench(self, request: Bench) -> BenchRun:
         return self.call("bench", request, BenchRun)
 
-    def sample(self, request: Sample) -> Sampled:
-        return self.call("sample", request, Sampled)
+    def examine(self, request: Examine) -> Examined:
+        return self.call("examine", request, Examined)
+
+    def evaluate(self, request: Evaluate) -> Evaluated:
+        return self.call("evaluate", request, Evaluated)

@@ -195,6 +195,8 @@ _EMPTY: dict[str, dict[str, Any]] = {
     "launch": {"outcome": "not-started", "problem": "the script has no launch"},
     "stop": {"gone": True},
     "bench": {"valid": False, "invalid_because": ["the script has no benchmark run"]},
+    "examine": {"problem": "the script has no examination"},
+    "evaluate": {"problem": "the script has no evaluation"},
     "prepare_environment": {"ready": False, "problem": "the script has no environment"},
 }
 

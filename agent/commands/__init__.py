@@ -132,6 +132,28 @@ def diagnose(log: str, now: str | None, follow: bool, as_json: bool) -> int:
 
 
 @cli.command()
+@click.option("--workload", metavar="NAME", help="The campaign's own, or single-stream, throughput-8, ...")
+@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True, help="How many benchmark runs.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**31), metavar="S", help="Of the first run's prompts; later runs count up."
+)
+@click.option("--url", metavar="URL", help="Another server than the deployment's, as in http://10.0.0.5:30000.")
+@as_json
+@click.pass_obj
+def bench(root: Path, workload: str | None, runs: int, seed: int | None, url: str | None, as_json: bool) -> int:
+    """Measure a server that runs already, here or elsewhere.
+
+    Nothing is launched or stopped, and the results do not go into the journal: each run's file lies in .optagent/runs.
+    Exit status: 0 all runs are valid, 1 some are not, 2 bad input, or nobody answers.
+
+    Example: optagent bench --workload throughput-32 --runs 5
+    """
+    from optagent.agent.commands.benchmarking import benchmark
+
+    return benchmark(root, workload=workload, runs=runs, seed=seed, url=url, as_json=as_json)
+
+
+@cli.command()
 @click.argument("recording", type=FILE)
 @as_json
 def replay(recording: Path, as_json: bool) -> int:

@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
+from optagent.agent.commands.interrupting import signals_interrupt
 from optagent.agent.commands.narration import narrator_for
 from optagent.agent.commands.printable import clean
 from optagent.agent.commands.workspace import Silent, Workspace, find_workspace, live, looking, writing
-from optagent.agent.config import config_from
+from optagent.agent.config import config_from, wrong_key
 from optagent.agent.decide import Decision, Verb
 from optagent.agent.errors import BadInput
 from optagent.agent.jsonable import to_body
 from optagent.agent.ledger import KINDS
 from optagent.agent.records import Question
-from optagent.agent.session import Session
-from optagent.agent.sitting import WAITING, WENT_ON, Ended, look, run_sitting
+from optagent.agent.session import Narrator, Session
+from optagent.agent.sitting import WAITING, WENT_ON, Ended, LeftAtOnce, look, run_sitting
+from optagent.tools.network import address_of
+from optagent.tools.process_notes import left_running, notes_of
 from optagent.tools.recording import RecordingFile, header
 from optagent.tools.stub import Recording
+
+INTERRUPTED = 130
 
 
 def go_on(
@@ -38,9 +39,18 @@ def go_on(
     space = find_workspace(root)
     if dry_run:
         return _dry_run(space, stub, as_json)
+    _check_local(space)
     if record is not None:
         _check_new(record)
     return _sit(root, space, steps if steps is not None else space.config.budget.steps, as_json, record)
+
+
+def _check_local(space: Workspace) -> None:
+    """A sitting launches and stops servers, which it can do on this machine alone."""
+    address = address_of(space.config.deployment)
+    if not address.local:
+        away = f"{address.host} is not this machine; its server cannot be launched from here (`optagent bench` measures it)"
+        raise wrong_key(space.root, "deployment.host", away)
 
 
 def _check_new(record: Path) -> None:
@@ -52,6 +62,18 @@ def _check_new(record: Path) -> None:
 
 
 def _sit(root: Path, space: Workspace, steps: int | None, as_json: bool, record: Path | None) -> int:
+    try:
+        ended = _recorded(space, steps, as_json, record)
+    except LeftAtOnce:
+        _leave(space)
+    if as_json:
+        print(json.dumps(_summary(ended), ensure_ascii=False))
+    else:
+        show_end(ended, root)
+    return ended.exit_status
+
+
+def _recorded(space: Workspace, steps: int | None, as_json: bool, record: Path | None) -> Ended:
     recorder = _Recorder(record) if record else None
     sink = recorder.sink if recorder else None
     with (
@@ -61,31 +83,27 @@ def _sit(root: Path, space: Workspace, steps: int | None, as_json: bool, record:
         session.step_limit = steps
         if recorder is not None:
             recorder.begin(session, steps)
-        with _signals_interrupt():
+        with signals_interrupt(lambda: _tell_stopping(space, narrator), again=LeftAtOnce):
             ended = run_sitting(session, space.checkpoints)
         if recorder is not None:
             recorder.end(ended)
-    if as_json:
-        print(json.dumps(_summary(ended), ensure_ascii=False))
-    else:
-        show_end(ended, root)
-    return ended.exit_status
+    return ended
 
 
-@contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """While a sitting runs, a request to end (also a terminal that goes away) interrupts it as Ctrl-C does: the server
-    is stopped on the way out."""
+def _tell_stopping(space: Workspace, narrator: Narrator) -> None:
+    if left_running(notes_of(space.root)):
+        narrator.now("stopping the server")
+        narrator.tell("note", "stopping the server; press Ctrl-C again to leave it running")
 
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _leave(space: Workspace) -> NoReturn:
+    """End at once, without waiting for threads that wait for the server."""
+    pids = ", ".join(map(str, left_running(notes_of(space.root))))
+    left = f"pid {pids} is left running; `optagent continue` stops it and goes" if pids else "`optagent continue` goes"
+    print(f"optagent: interrupted; {left} on from here", file=sys.stderr)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(INTERRUPTED)
 
 
 class _Recorder:

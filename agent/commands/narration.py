@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -23,37 +24,51 @@ STYLES = {
 }
 
 
-QUIET_S = 5.0
+QUIET_S = 10.0
 """Plain output says what is being done only when nothing else was said for this long."""
+LINE_WIDTH = 110
+TICK_S = 0.5
 
 
 class PlainNarrator(AbstractContextManager["PlainNarrator"]):
-    """Lines with the seconds since the start, for files and pipes."""
+    """Lines with the seconds since the start, for files and pipes; what takes long says from time to time how far it is."""
 
-    def __init__(self, out: TextIO | None = None) -> None:
+    def __init__(self, out: TextIO | None = None, quiet_s: float = QUIET_S) -> None:
         self._out = out or sys.stdout
-        self._began = self._said = time.monotonic()
-        self._doing = ""
+        self._quiet_s = quiet_s
+        self._began = self._said = self._since = time.monotonic()
+        self._doing, self._detail = "", ""
+        self._lock = threading.RLock()  # the handler of a signal may have something to tell while a line is printed
+        self._ticker = _Ticker(self._remark)
+
+    def __enter__(self) -> PlainNarrator:
+        self._ticker.start()
+        return self
 
     def tell(self, what: str, text: str) -> None:
-        self._said = time.monotonic()
-        print(f"{self._said - self._began:7.1f}s {MARKS.get(what, ' ')} {clean(text)}", file=self._out, flush=True)
+        with self._lock, suppress(RuntimeError):  # the stream itself does not let a handler in while it writes
+            self._said = time.monotonic()
+            print(f"{self._said - self._began:7.1f}s {MARKS.get(what, ' ')} {clean(text)}", file=self._out, flush=True)
 
     def now(self, text: str) -> None:
-        self._doing = text
-        self._remark("")
+        with self._lock:
+            self._doing, self._detail, self._since = text, "", time.monotonic()
 
     def detail(self, text: str) -> None:
-        self._remark(f": {text}")
+        with self._lock:
+            self._detail = text
 
-    def _remark(self, detail: str) -> None:
-        if time.monotonic() - self._said >= QUIET_S:
-            self.tell("plain", clip(f"... {self._doing}{detail}", 110))
+    def _remark(self) -> None:
+        with self._lock:
+            if self._doing and time.monotonic() - self._said >= self._quiet_s:
+                elapsed = f", {duration(time.monotonic() - self._since)}"
+                detail = f": {self._detail}" if self._detail else ""
+                self.tell("plain", clip(f"... {self._doing}{detail}", LINE_WIDTH - len(elapsed)) + elapsed)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        return None
+        self._ticker.stop()
 
 
 class LiveNarrator(AbstractContextManager["LiveNarrator"]):
@@ -65,21 +80,26 @@ class LiveNarrator(AbstractContextManager["LiveNarrator"]):
         self._console = console
         self._status: Any = Status("", console=console, spinner="dots", refresh_per_second=4)
         self._doing, self._detail, self._since = "starting", "", time.monotonic()
-        self._done = threading.Event()
-        self._ticker = threading.Thread(target=self._tick, daemon=True)
+        self._ticker = _Ticker(self._show)
 
     def __enter__(self) -> LiveNarrator:
+        self._show()
         self._status.start()
         self._ticker.start()
         return self
 
     def tell(self, what: str, text: str) -> None:
+        """A line that is longer than the terminal is wide goes on below its beginning, beside the mark."""
+        from rich.padding import Padding
+        from rich.table import Table
         from rich.text import Text
 
-        line = Text(f"{MARKS.get(what, ' ')} {clean(text)}", style=STYLES.get(what, ""))
-        if what in ("plain", "why"):
-            line.pad_left(2)
-        self._console.print(line)
+        style = STYLES.get(what, "")
+        line = Table.grid(padding=(0, 1))
+        line.add_column(width=1)
+        line.add_column(overflow="fold")
+        line.add_row(Text(MARKS.get(what, " "), style), Text(clean(text), style))
+        self._console.print(Padding(line, (0, 0, 0, 2), expand=False) if what in ("plain", "why") else line)
 
     def now(self, text: str) -> None:
         self._doing, self._detail, self._since = clean(text), "", time.monotonic()
@@ -92,21 +112,55 @@ class LiveNarrator(AbstractContextManager["LiveNarrator"]):
     def _show(self) -> None:
         from rich.text import Text
 
-        seconds = time.monotonic() - self._since
-        room = max(20, self._console.width - len(self._doing) - 16)
-        detail = f"  {clip(self._detail, room)}" if self._detail else ""
-        self._status.update(Text.assemble((self._doing, "cyan"), (detail, "dim"), (f"  {seconds:.0f} s", "dim")))
-
-    def _tick(self) -> None:
-        while not self._done.wait(0.5):
-            self._show()
+        elapsed = duration(time.monotonic() - self._since)
+        room = self._console.width - len(elapsed) - SPINNER_WIDTH
+        doing = clip(self._doing, max(room, 1))
+        room -= len(doing) + 2
+        detail = clip(self._detail, room) if room >= LEAST_DETAIL else ""
+        self._status.update(
+            Text.assemble((doing, "cyan"), (f"  {detail}" if detail else "", "dim"), (f"  {elapsed}", "dim"))
+        )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._done.set()
-        self._ticker.join()
+        self._ticker.stop()
         self._status.stop()
+
+
+SPINNER_WIDTH = 5
+"""The spinner, the spaces about the time, and a column at the end that stays free."""
+LEAST_DETAIL = 12
+
+
+class _Ticker:
+    """Calls again and again, in a thread of its own, until it is stopped or the output is gone."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._tick, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _tick(self) -> None:
+        with suppress(OSError, ValueError):
+            while not self._done.wait(TICK_S):
+                self._call()
+
+
+def duration(seconds: float) -> str:
+    """A time that has passed, as people say it."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes, seconds = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s"
 
 
 def narrator_for(out: TextIO, *, quiet: bool = False) -> PlainNarrator | LiveNarrator:

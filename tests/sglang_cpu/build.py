@@ -1,8 +1,9 @@
 """Builds the real SGLang that the tests drive, on a machine without a GPU: `python tests/sglang_cpu/build.py`.
 
 The cache folder then holds `venv/` (torch, SGLang and what they need, every version pinned), `standins/` (for the
-server's PYTHONPATH), `model/` (a tiny Llama without weights) and `ready.json`, which is written last: an interrupted
-build has none, and is taken up again by the next call. Where pip does not find a CPU build of torch by itself, set
+server's PYTHONPATH), `model/` (a tiny Llama with random weights), `checkout/` (the installed SGLang as a git repository)
+and `ready.json`, which is written last: an interrupted build has none, and is taken up again by the next call. Later only
+those parts are made anew whose inputs have changed. Where pip does not find a CPU build of torch by itself, set
 PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu; the CUDA build works as well and is several times as large.
 
 Exit status: 0 it is there, 1 a step failed, 3 it cannot be built here (or, with --check, has not been).
@@ -30,6 +31,7 @@ CACHE_VARIABLE = "OPTAGENT_SGLANG_CPU"
 REQUIREMENTS = HERE / "requirements.txt"
 STANDINS = HERE / "standins"
 TINY_MODEL = HERE / "tiny_model.py"
+SOURCE_CHECKOUT = HERE / "source_checkout.py"
 
 TORCH = "torch==2.13.0"
 PYTHON = (3, 11)  # what the pinned versions were tried with
@@ -73,18 +75,27 @@ def main() -> int:
 
 
 def build(cache: Path) -> None:
-    """Do every step. Each can be repeated, and costs little when it was done before."""
+    """Do every step whose inputs have changed. Each can be repeated, and costs little when it was done before."""
+    changed = [part for part, digest in inputs().items() if built(cache).get(part) != digest]
     interpreter = suitable_python()
     check_disk(cache)
     (cache / "ready.json").unlink(missing_ok=True)
     say(f"building in {cache} (output of the steps: build.log)")
-    make_venv(cache, interpreter)
-    pip = [str(venv_python(cache)), "-m", "pip", "install", "--disable-pip-version-check"]
-    run_step(cache, TORCH, [*pip, TORCH])
-    run_step(cache, "the pinned requirements", [*pip, "--no-deps", "-r", str(REQUIREMENTS)])
-    copy_standins(cache)
-    run_step(cache, "the tiny model", [str(venv_python(cache)), str(TINY_MODEL), str(cache / "model")])
-    check_imports(cache)
+    python = str(venv_python(cache))
+    if "environment" in changed:
+        changed = list(inputs())
+        make_venv(cache, interpreter)
+        pip = [python, "-m", "pip", "install", "--disable-pip-version-check"]
+        run_step(cache, TORCH, [*pip, TORCH])
+        run_step(cache, "the pinned requirements", [*pip, "--no-deps", "-r", str(REQUIREMENTS)])
+    if "standins" in changed:
+        copy_standins(cache)
+        check_imports(cache)
+    if "model" in changed:
+        run_step(cache, "the tiny model", [python, str(TINY_MODEL), str(cache / "model")])
+    if "checkout" in changed:
+        shutil.rmtree(cache / "checkout", ignore_errors=True)
+        run_step(cache, "the checkout of its source", [python, str(SOURCE_CHECKOUT), str(cache / "checkout")])
     write_stamp(cache)
     say("ready")
 
@@ -97,21 +108,36 @@ def venv_python(cache: Path) -> Path:
     return cache / "venv" / "bin" / "python"
 
 
-def inputs_hash() -> str:
-    """A hash of everything that decides what is built."""
-    digest = hashlib.sha256(TORCH.encode())
-    for path in [REQUIREMENTS, TINY_MODEL, *sorted(STANDINS.rglob("*.py"))]:
+def inputs() -> dict[str, str]:
+    """For each part of the build a hash of everything that decides what it is."""
+    return {
+        "environment": hash_of([REQUIREMENTS], TORCH),
+        "standins": hash_of(sorted(STANDINS.rglob("*.py"))),
+        "model": hash_of([TINY_MODEL]),
+        "checkout": hash_of([SOURCE_CHECKOUT]),
+    }
+
+
+def hash_of(paths: list[Path], more: str = "") -> str:
+    digest = hashlib.sha256(more.encode())
+    for path in paths:
         digest.update(path.relative_to(HERE).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return digest.hexdigest()
 
 
-def is_ready(cache: Path) -> bool:
-    """Whether a whole build is there, made from today's inputs and not moved since."""
+def built(cache: Path) -> dict[str, str]:
+    """The parts of a whole build that has not been moved since, each with the hash of its inputs then."""
     try:
         stamp = json.loads((cache / "ready.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return stamp["inputs"] == inputs_hash() and stamp["cache"] == str(cache) and venv_python(cache).exists()
+        return {}
+    whole = stamp["cache"] == str(cache) and venv_python(cache).exists() and isinstance(stamp["inputs"], dict)
+    return stamp["inputs"] if whole else {}
+
+
+def is_ready(cache: Path) -> bool:
+    """Whether a whole build is there, made from today's inputs."""
+    return built(cache) == inputs()
 
 
 def write_stamp(cache: Path) -> None:
@@ -120,7 +146,7 @@ def write_stamp(cache: Path) -> None:
     ask = "import sys; from importlib.metadata import version; print(*map(version, sys.argv[1:]))"
     answer = subprocess.run([venv_python(cache), "-c", ask, *names], check=True, capture_output=True, text=True).stdout
     stamp = {
-        "inputs": inputs_hash(),
+        "inputs": inputs(),
         "cache": str(cache),
         "versions": dict(zip(names, answer.split(), strict=True)),
         "build_s": round(time.monotonic() - STARTED, 1),

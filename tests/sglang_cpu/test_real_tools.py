@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from optagent.agent.config import load_config
-from optagent.tools.calls.bench import Bench, Sample
+from optagent.tools.calls.bench import Bench
 from optagent.tools.calls.configuration import Configuration, FlagValue
+from optagent.tools.calls.gate import Examine
 from optagent.tools.calls.logs import ReadLog
 from optagent.tools.calls.server import Launch, Launched, ListFlags, Stop
 from optagent.tools.calls.world import KnownProcess, ProbeWorld
@@ -75,11 +76,19 @@ def test_a_server_is_launched_asked_measured_and_stopped(server: Server, campaig
     assert (world.server.known, world.server.healthy) == (True, True)
     assert world.versions["sglang"] == "0.5.23"
 
-    question = Sample(key="s", url=launched.url, prompts=["def main():", "import os"], max_tokens=8, concurrency=2)
-    sampled = server.toolbox.sample(question)
-    assert [(a.error, a.tokens, a.finish_reason) for a in sampled.answers] == [(None, 8, "length")] * 2
-    assert sampled.accept_length is None
-    assert server.toolbox.sample(question) == sampled, "greedy answers of an unchanged server repeat"
+    ask = Examine(
+        key="x", url=launched.url, prompts=["def main():", "import os"], texts=["import os, sys"], max_tokens=8,
+        concurrency=2, file="gate/x.json.gz",
+    )  # fmt: skip
+    examined = server.toolbox.examine(ask)
+    assert [(p.concurrency, p.failed, p.tokens) for p in examined.passes] == [(1, 0, 16), (2, 0, 16)]
+    assert examined.accept_length is None
+    again = server.toolbox.examine(
+        ask.model_copy(update={"key": "y", "file": "gate/y.json.gz", "references": ["gate/x.json.gz"]})
+    )
+    compared = again.comparisons[0]
+    assert compared.problem is None
+    assert (compared.agreement[0].exact, compared.kl) == (1.0, 0.0), "an unchanged server repeats its greedy answers"
 
     workload = load_config(campaign).workload
     request = Bench(key="b", run="run-1", url=launched.url, workload=workload, seed=1, result_file="runs/run-1.json")
@@ -99,10 +108,13 @@ def test_a_server_is_launched_asked_measured_and_stopped(server: Server, campaig
 
 
 def test_a_flag_that_does_not_exist_is_named(server: Server) -> None:
-    listed = server.toolbox.list_flags(ListFlags(environment="default"))
+    listed = server.toolbox.list_flags(
+        ListFlags(environment="default", names=["max-running-requests", "max-runing-requests"])
+    )
     assert listed.flags is not None, listed.problem
-    assert "max-running-requests" in listed.flags
-    assert "max-runing-requests" not in listed.flags
+    assert listed.flags["max-running-requests"].known
+    assert not listed.flags["max-runing-requests"].known
+    assert listed.flags["max-runing-requests"].similar[0] == "max-running-requests"
 
     launched = server.launch(max_runing_requests=16)
     assert (launched.outcome, launched.exit_code) == ("crashed", 2)

@@ -1,6 +1,10 @@
-"""A Llama model directory without weights: a configuration, and a real tokenizer trained on Python's own sources.
+"""A tiny Llama: a configuration, a real tokenizer trained on Python's own sources, and random weights that speak.
 
-Run with an interpreter that has `tokenizers`: `python tiny_model.py FOLDER`. Serve it with `--load-format dummy`.
+The weights are drawn from a seed at a scale where greedy answers depend on their prompt and do not run into loops. What
+SGLang draws itself (`--load-format dummy`) is so small that every token is as likely as any other: no gate can tell such
+a server from a broken one.
+
+Run with an interpreter that has SGLang's own dependencies: `python tiny_model.py FOLDER`.
 """
 
 from __future__ import annotations
@@ -10,6 +14,9 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import numpy as np
+import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 VOCABULARY = 2048
@@ -17,15 +24,25 @@ CONTEXT = 2048
 BEGIN, END, PAD = "<|begin|>", "<|end|>", "<|pad|>"
 TRAINING_TEXT_MB = 2.0
 
+SEED = 1
+LAYER_GAIN = 1.5
+"""Standard deviation of what a projection gives over that of what it is given. Above 1 the layers outweigh the token
+embedding that they are added to, so that an answer depends on more than its last token."""
+LOGIT_SD = 4.0
+"""Standard deviation of the logits: the likeliest of all tokens then has a log-probability around -1."""
+
+HIDDEN, INTERMEDIATE, LAYERS = 256, 768, 4
+HEADS, KV_HEADS, HEAD_DIM = 4, 2, 64
+
 CONFIG = {
     "architectures": ["LlamaForCausalLM"],
     "model_type": "llama",
-    "hidden_size": 256,
-    "intermediate_size": 768,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "head_dim": 64,
+    "hidden_size": HIDDEN,
+    "intermediate_size": INTERMEDIATE,
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": KV_HEADS,
+    "head_dim": HEAD_DIM,
     "hidden_act": "silu",
     "rms_norm_eps": 1e-5,
     "rope_theta": 10000.0,
@@ -75,10 +92,40 @@ def trained_tokenizer() -> Tokenizer:
     return tokenizer
 
 
+def random_weights() -> dict[str, torch.Tensor]:
+    """Every tensor of the model by its name, in bfloat16; the same bits for the same seed."""
+    draws = np.random.RandomState(SEED)  # the one generator of numpy whose stream never changes
+
+    def drawn(rows: int, columns: int, sd: float) -> torch.Tensor:
+        return torch.from_numpy(draws.standard_normal((rows, columns)) * sd).to(torch.bfloat16)
+
+    projections = {
+        "self_attn.q_proj": (HEADS * HEAD_DIM, HIDDEN),
+        "self_attn.k_proj": (KV_HEADS * HEAD_DIM, HIDDEN),
+        "self_attn.v_proj": (KV_HEADS * HEAD_DIM, HIDDEN),
+        "self_attn.o_proj": (HIDDEN, HEADS * HEAD_DIM),
+        "mlp.gate_proj": (INTERMEDIATE, HIDDEN),
+        "mlp.up_proj": (INTERMEDIATE, HIDDEN),
+        "mlp.down_proj": (HIDDEN, INTERMEDIATE),
+    }
+    weights = {
+        "model.embed_tokens": drawn(VOCABULARY, HIDDEN, 1.0),
+        "lm_head": drawn(VOCABULARY, HIDDEN, LOGIT_SD / HIDDEN**0.5),
+    }
+    for layer in (f"model.layers.{number}" for number in range(LAYERS)):
+        for name, (rows, columns) in projections.items():
+            weights[f"{layer}.{name}"] = drawn(rows, columns, LAYER_GAIN / columns**0.5)
+    norms = ["model.norm"]
+    norms += [f"model.layers.{n}.{name}_layernorm" for n in range(LAYERS) for name in ("input", "post_attention")]
+    weights |= {name: torch.ones(HIDDEN, dtype=torch.bfloat16) for name in norms}
+    return {f"{name}.weight": tensor for name, tensor in weights.items()}
+
+
 def write_model(folder: Path) -> None:
     """Write the model directory."""
     folder.mkdir(parents=True, exist_ok=True)
     trained_tokenizer().save(str(folder / "tokenizer.json"))
+    save_file(random_weights(), folder / "model.safetensors", metadata={"format": "pt"})
     tokenizer_config = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": BEGIN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -13,12 +14,14 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from optagent.tools.simulator import world
 
 BASELINE = ("--model-path", "moonshotai/Kimi-K2.5", "--tp-size", "8", "--mem-fraction-static", "0.9")
+TEXT = "Why is the sky blue?"
 GRAPHS = ("--cuda-graph-max-bs", "128")
 
 
@@ -55,6 +58,30 @@ class Server:
             assert time.monotonic() < deadline, self.log[-2000:]
             time.sleep(0.01)
 
+    def ask(self, path: str, body: Any = None) -> tuple[int, str]:
+        """Status and text of what the server answers."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=20) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    def asked(self, path: str, body: Any = None) -> Any:
+        status, text = self.ask(path, body)
+        assert status == 200, text
+        return json.loads(text)
+
+    def generated(self, count: int, temperature: float = 0, **body: Any) -> Any:
+        """The answer of `/generate` to TEXT, `count` tokens long."""
+        sampling = {"max_new_tokens": count, "temperature": temperature, "ignore_eos": True}
+        return self.asked("/generate", {"text": TEXT, "sampling_params": sampling} | body)
+
+    def scored(self, count: int, **body: Any) -> Any:
+        """The `meta_info` of an answer with log-probabilities."""
+        return self.generated(count, return_logprob=True, **body)["meta_info"]
+
 
 Start = Callable[..., Server]
 
@@ -63,6 +90,12 @@ def free_port() -> int:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         return int(one.getsockname()[1])
+
+
+def change_scenario(folder: Path, **changes: Any) -> None:
+    """Give keys of a world's scenario other values."""
+    path = folder / "scenario.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
 @pytest.fixture(scope="session")
@@ -75,9 +108,13 @@ def laid_out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def known_good(laid_out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The reference world with the known-good state restored, and both environments. Not to be changed."""
+    """The reference world with the known-good state restored, and both environments. Not to be changed.
+
+    Its servers are warm from the start, so that a test need not discard the first benchmark of each.
+    """
     folder = tmp_path_factory.mktemp("known-good") / "simulation"
     shutil.copytree(laid_out, folder)
+    change_scenario(folder, cold_first_cell=1.0)
     subprocess.run(["git", "checkout", "--quiet", "--", "."], cwd=folder / "checkout", check=True)
     for name, text in world.known_good_files().items():
         (folder / "environments" / "cu128" / name).write_text(text)
@@ -89,6 +126,14 @@ def known_good(laid_out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
 def changeable(known_good: Path, tmp_path: Path) -> Path:
     """A copy of the known-good world for a test of its own."""
     return Path(shutil.copytree(known_good, tmp_path / "simulation"))
+
+
+@pytest.fixture
+def cold(known_good: Path, laid_out: Path, tmp_path: Path) -> Path:
+    """The known-good world with servers that are as cold at first as the reference scenario has them."""
+    folder = Path(shutil.copytree(known_good, tmp_path / "cold"))
+    shutil.copy(laid_out / "scenario.json", folder)
+    return folder
 
 
 @pytest.fixture

@@ -10,10 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from optagent.tools.calls.bench import Workload
+from optagent.tools.bench import run_bench
+from optagent.tools.bench_progress import Progress
+from optagent.tools.calls.bench import Bench, BenchRun, Workload
+from optagent.tools.load_http import LoadError
 from optagent.tools.load_metrics import Measured, most_at_once, percentile, spread, summarise
-from optagent.tools.loadgen import Load as ClosedLoop
-from optagent.tools.loadgen import LoadError, closed_loop, generate_load, request_bodies
+from optagent.tools.load_requests import Load as ClosedLoop
+from optagent.tools.loadgen import closed_loop, generate_load, request_bodies
 
 if TYPE_CHECKING:
     from conftest import Server, Start
@@ -32,7 +35,7 @@ KEYS = [
         for what in ("e2e_latency", "ttft", "tpot", "itl")
         for kind in ("mean", "median", "std", "p90", "p95", "p99")
     ),
-    "input_lens", "output_lens", "ttfts", "errors", "generated_texts",
+    "input_lens", "output_lens", "ttfts", "errors", "generated_texts", "cached_tokens",
 ]  # fmt: skip
 
 
@@ -90,6 +93,33 @@ def test_runs_and_launches_differ_a_little(known_good: Path, start: Start) -> No
         server.wait_dead()
     assert len(set(seen)) == 4
     assert max(seen) / min(seen) < 1.03
+
+
+def test_what_is_discarded_leaves_the_measured_run_as_it_is(known_good: Path, start: Start, tmp_path: Path) -> None:
+    """On a server without a cold start: with a load before it that is discarded, with another one, and with none."""
+
+    def measured(discard_first: bool, *before: str) -> BenchRun:
+        server = start(known_good, *GRAPHS, launch="E0001-a")
+        server.wait_ready()
+        for run in before:
+            generate_load(server.url, SINGLE, 99, run=run)
+        name = f"{discard_first}-{len(before)}.jsonl"
+        request = Bench(
+            key="k", run="R1", url=server.url, workload=SINGLE, seed=42, result_file=name, discard_first=discard_first
+        )
+        done = run_bench(request, tmp_path / name, own_load, True, lambda text: None)
+        server.process.kill()
+        server.wait_dead()
+        assert done.valid, done.invalid_because
+        return done
+
+    alone, discarded, after_another = measured(False), measured(True), measured(False, "another")
+    assert alone.metrics == discarded.metrics == after_another.metrics
+    assert (discarded.cache, discarded.cached_share, discarded.repetitive) == ("flushed", 0.0, 0.0)
+
+
+def own_load(request: Bench, result_file: Path, progress: Progress) -> dict[str, Any]:
+    return generate_load(request.url, request.workload, request.seed, run=request.run, progress=progress)
 
 
 def test_concurrency_raises_throughput_and_tpot(served: Server) -> None:
@@ -161,7 +191,7 @@ VALUES = st.lists(st.tuples(st.floats(0, 1e3), st.integers(1, 5)), min_size=1)
 def test_runs_are_the_same_as_their_values(runs: list[tuple[float, int]]) -> None:
     flat = [(value, 1) for value, times in runs for _ in range(times)]
     folded, unfolded = spread("x", runs), spread("x", flat)
-    assert folded == pytest.approx(unfolded)
+    assert folded == pytest.approx(unfolded, abs=1e-6)  # a spread of nothing is rounded otherwise
     assert folded["median_x_ms"] <= folded["p90_x_ms"] <= folded["p99_x_ms"]
 
 

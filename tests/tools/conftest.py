@@ -32,7 +32,14 @@ class Stubs:
         self.marks.append(Mark(f"L{len(self.marks)}", str(self.folder)))
         return self.marks[-1]
 
-    def start(self, behaviour: str, mark: Mark | None = None, silence_s: float = 30.0, stop_s: float = 5.0) -> Start:
+    def start(
+        self,
+        behaviour: str,
+        mark: Mark | None = None,
+        silence_s: float = 30.0,
+        stop_s: float = 5.0,
+        request_s: float = 10.0,
+    ) -> Start:
         mark = mark or self.new_mark()
         stub = str(FAKES / "stub_server.py")
         argv = (sys.executable, stub, "--port", str(self.port), "--behaviour", behaviour)
@@ -42,7 +49,9 @@ class Stubs:
             address=Address("127.0.0.1", self.port),
             log=self.folder / "server.log",
             records=self.folder / "records",
-            timeouts=Timeouts(launch_silence_s=silence_s, stop_s=stop_s, request_s=10.0),
+            timeouts=Timeouts(launch_silence_s=silence_s, stop_s=stop_s, request_s=request_s),
+            gpus=lambda: None,
+            burst=8,
         )
 
     def running(self, mark: Mark) -> list[int]:

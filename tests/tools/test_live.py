@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from optagent.tools.calls.bench import Bench, Sample, Workload
+from optagent.tools.calls.bench import Bench, Workload
 from optagent.tools.calls.clock import AskTime
 from optagent.tools.calls.configuration import Configuration, FlagValue
+from optagent.tools.calls.gate import Examine
 from optagent.tools.calls.logs import ReadLog
 from optagent.tools.calls.patch import RestoreCheckout
 from optagent.tools.calls.server import EnvironmentRequest, InstallFiles, Launch, ListFlags, Stop
@@ -83,8 +84,11 @@ def test_a_whole_campaign_s_worth_of_calls(toolbox: Toolbox) -> None:
     assert run.simulated
     assert run.metrics["output_throughput"] > 0
     assert toolbox.bench(bench) == run
-    sampled = toolbox.sample(Sample(key="s", url=url, prompts=["a", "b"], max_tokens=4, concurrency=2))
-    assert [answer.error for answer in sampled.answers] == [None, None]
+    ask = Examine(key="x", url=url, prompts=["a", "b"], max_tokens=4, concurrency=2, file=".optagent/gate/X.json.gz")
+    examined = toolbox.examine(ask)
+    assert (examined.problem, examined.simulated) == (None, True)
+    assert [(one.concurrency, one.failed, one.tokens) for one in examined.passes] == [(1, 0, 8), (2, 0, 8)]
+    assert toolbox.examine(ask) == examined
 
     stop = Stop(key="st", pid=launched.pid, start_time=launched.start_time)
     assert toolbox.stop(stop).gone
@@ -115,9 +119,18 @@ def test_environments_are_created_beside_each_other(toolbox: Toolbox) -> None:
 
 
 def test_flags_of_the_simulator(toolbox: Toolbox) -> None:
-    listed = toolbox.list_flags(ListFlags(environment="cu128"))
-    assert listed.flags is not None
-    assert {"tp-size", "mem-fraction-static"} <= set(listed.flags)
+    names = ["tp-size", "disable-cuda-graph", "attention-backend", "mem-fraction", "mem-fracton-static"]
+    for _ in range(2):
+        listed = toolbox.list_flags(ListFlags(environment="cu128", names=names))
+        assert listed.flags is not None
+        assert listed.version == "0.5.8"
+        assert list(listed.flags) == names
+        size, graph, backend, short, wrong = listed.flags.values()
+        assert (size.known, size.switch, size.choices) == (True, False, None)
+        assert (graph.known, graph.switch) == (True, True)
+        assert "triton" in (backend.choices or [])
+        assert (short.known, short.begins) == (False, ["mem-fraction-static"])
+        assert (wrong.begins, wrong.similar) == ([], ["mem-fraction-static"])
 
 
 def test_the_time_is_utc(toolbox: Toolbox) -> None:
@@ -143,7 +156,7 @@ def test_a_real_environment_that_is_not_there(tmp_path: Path, free_port: int, qu
     for name in ("default", "none", "unheard-of"):
         launch = Launch(key="k", launch="L", configuration=Configuration(name), log="l.log")
         assert toolbox.launch(launch).outcome == "not-started"
-        assert toolbox.list_flags(ListFlags(environment=name)).problem
+        assert toolbox.list_flags(ListFlags(environment=name, names=["tp-size"])).problem
 
 
 def test_versions_of_a_real_interpreter(tmp_path: Path, free_port: int, quiet: Quiet) -> None:

@@ -56,6 +56,19 @@ def test_our_server_is_known(stubs: Stubs, quiet: Callable[[str], None]) -> None
     assert [(p.pid, p.alive) for p in world.processes] == [(known.pid, True)]
 
 
+def test_a_server_with_another_command_line_is_not_the_one_that_is_remembered(
+    stubs: Stubs, quiet: Callable[[str], None]
+) -> None:
+    launched = launch(stubs.start("healthy"), quiet)
+    assert launched.pid is not None
+    assert launched.command_sha256 == sha256(Path(f"/proc/{launched.pid}/cmdline").read_bytes())
+    same = KnownProcess(pid=launched.pid, start_time=launched.start_time or 0, command_sha256=launched.command_sha256)
+    for known, is_ours in ((same, True), (same.model_copy(update={"command_sha256": sha256(b"another")}), False)):
+        world = look(stubs.folder, stubs.port, [known])
+        assert world.server is not None
+        assert (world.server.known, [p.alive for p in world.processes]) == (is_ours, [is_ours])
+
+
 def test_a_launch_whose_beginner_was_killed_is_found_by_its_mark(stubs: Stubs, quiet: Callable[[str], None]) -> None:
     start = stubs.start("leaves-orphan")
     launched = launch(start, quiet)

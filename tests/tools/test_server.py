@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -17,12 +19,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from optagent.tools import processes
+from optagent.tools import process_notes, processes
+from optagent.tools.calls.world import Gpu
 from optagent.tools.commands import Mark
 from optagent.tools.deployment import Timeouts
 from optagent.tools.network import Address
+from optagent.tools.process_notes import Note
 from optagent.tools.processes import Family, ProcessId
-from optagent.tools.server import launch, port_holder, stop
+from optagent.tools.server import Start, launch, port_holder, still_held, stop
 
 if TYPE_CHECKING:
     from conftest import Stubs
@@ -38,6 +42,10 @@ def eventually(true: Callable[[], object]) -> None:
         time.sleep(0.02)
 
 
+def no_gpus() -> None:
+    """There is no way to know the GPUs."""
+
+
 def test_a_healthy_server_is_ready_and_can_be_stopped(stubs: Stubs) -> None:
     start, told = stubs.start("healthy"), list[str]()
     launched = launch(start, told.append)
@@ -46,10 +54,10 @@ def test_a_healthy_server_is_ready_and_can_be_stopped(stubs: Stubs) -> None:
     assert launched.reading is not None
     assert launched.reading.status == "ready"
     assert (launched.reading.kv_tokens, launched.reading.context_len) == (4096, 2048)
-    assert told
+    assert "proving: 8 requests at once" in told
     assert launched.pid is not None
     assert launched.start_time is not None
-    stopped = stop(ProcessId(launched.pid, launched.start_time), start.address, start.records, start.timeouts)
+    stopped = stop(ProcessId(launched.pid, launched.start_time), start.address, start.records, start.timeouts, no_gpus)
     assert (stopped.gone, stopped.was_running, stopped.problem) == (True, True, None)
     assert stubs.running(start.mark) == []
     assert list(start.records.iterdir()) == []
@@ -59,8 +67,8 @@ def test_stopping_again_is_no_error(stubs: Stubs, quiet: Quiet) -> None:
     start = stubs.start("healthy")
     launched = launch(start, quiet)
     process = ProcessId(launched.pid or 0, launched.start_time or 0)
-    assert stop(process, start.address, start.records, start.timeouts).was_running
-    again = stop(process, start.address, start.records, start.timeouts)
+    assert stop(process, start.address, start.records, start.timeouts, no_gpus).was_running
+    again = stop(process, start.address, start.records, start.timeouts, no_gpus)
     assert (again.gone, again.was_running) == (True, False)
 
 
@@ -95,6 +103,35 @@ def test_a_server_that_stands_still_is_hung_and_stopped(stubs: Stubs, quiet: Qui
     assert launched.outcome == "hung"
     assert launched.problem
     assert stubs.running(start.mark) == []
+
+
+@pytest.mark.parametrize("behaviour", ["only-at-once", "fails-at-first"])
+def test_a_burst_of_requests_at_once_makes_a_server_ready(stubs: Stubs, quiet: Quiet, behaviour: str) -> None:
+    assert launch(stubs.start(behaviour, silence_s=600), quiet).outcome == "ready"
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "error"),
+    [
+        ("hangs-under-load", "no answer within 2 s|ReadTimeout: timed out"),
+        ("answers-short", "3 tokens instead of 16"),
+    ],
+)
+def test_a_server_that_does_not_bear_a_burst_is_hung(stubs: Stubs, quiet: Quiet, behaviour: str, error: str) -> None:
+    start = stubs.start(behaviour, silence_s=0.8, request_s=2.0)
+    launched = launch(start, quiet)
+    assert launched.outcome == "hung"
+    said = rf"it said that it is ready, but \d of 8 requests at once were not answered: ({error})"
+    assert re.fullmatch(said, launched.problem or "")
+    assert stubs.running(start.mark) == []
+
+
+def test_a_server_that_dies_in_the_burst_has_crashed_for_its_log_s_reason(stubs: Stubs, quiet: Quiet) -> None:
+    launched = launch(stubs.start("dies-under-load", silence_s=600), quiet)
+    assert (launched.outcome, launched.exit_code) == ("crashed", 1)
+    assert launched.reading is not None
+    assert launched.reading.cause is not None
+    assert "CUDA out of memory" in launched.reading.cause.evidence[0].text
 
 
 def test_a_taken_port_is_refused_before_anything_starts(stubs: Stubs, quiet: Quiet) -> None:
@@ -153,7 +190,7 @@ def test_sigterm_ignored_ends_in_a_kill(stubs: Stubs, quiet: Quiet) -> None:
     start = stubs.start("ignores-sigterm", stop_s=0.3)
     launched = launch(start, quiet)
     process = ProcessId(launched.pid or 0, launched.start_time or 0)
-    assert stop(process, start.address, start.records, start.timeouts).gone
+    assert stop(process, start.address, start.records, start.timeouts, no_gpus).gone
     assert processes.exit_code(process) == -signal.SIGKILL
 
 
@@ -164,16 +201,139 @@ def test_a_grandchild_that_left_the_session_is_found(stubs: Stubs, quiet: Quiet)
     process = ProcessId(launched.pid or 0, launched.start_time or 0)
     os.kill(process.pid, signal.SIGKILL)
     eventually(lambda: not processes.is_alive(process))
-    stopped = stop(process, start.address, start.records, start.timeouts)
+    stopped = stop(process, start.address, start.records, start.timeouts, no_gpus)
     assert (stopped.gone, stopped.was_running) == (True, False)
     assert stubs.running(start.mark) == []
+
+
+def test_a_child_that_nothing_but_its_parent_tells_of_is_remembered(stubs: Stubs, quiet: Quiet) -> None:
+    start = stubs.start("leaves-unmarked", stop_s=0.5)
+    launched = launch(start, quiet)
+    process = ProcessId(launched.pid or 0, launched.start_time or 0)
+    noted = process_notes.read(start.records, process)
+    assert noted is not None
+    (child,) = noted.members - {process}
+    assert processes.mark_of(child.pid) is None
+    os.kill(process.pid, signal.SIGKILL)
+    eventually(lambda: not processes.is_alive(process))
+    assert processes.is_alive(child)
+    assert process_notes.left_running(start.records) == [child.pid]
+    assert stop(process, start.address, start.records, start.timeouts, no_gpus).gone
+    assert not processes.is_alive(child)
+    assert process_notes.left_running(start.records) == []
+
+
+def test_a_stop_that_is_killed_leaves_a_note_of_children_born_since_the_launch(stubs: Stubs, quiet: Quiet) -> None:
+    start = stubs.start("ignores-sigterm", stop_s=0.5)
+    launched = launch(start, quiet)
+    process = ProcessId(launched.pid or 0, launched.start_time or 0)
+    urllib.request.urlopen(f"{start.address.url}/leave-unmarked").close()
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPER, str(process.pid), str(process.start_time), str(start.records)]
+    ) as stopper:
+        eventually(lambda: len(members_noted(start, process)) == 2)
+        stopper.kill()
+    (child,) = members_noted(start, process) - {process}
+    os.kill(process.pid, signal.SIGKILL)
+    eventually(lambda: not processes.is_alive(process))
+    assert stop(process, start.address, start.records, start.timeouts, no_gpus).gone
+    assert not processes.is_alive(child)
+
+
+STOPPER = """
+import sys
+from pathlib import Path
+from optagent.tools.deployment import Timeouts
+from optagent.tools.processes import ProcessId
+from optagent.tools.server import stop
+process = ProcessId(int(sys.argv[1]), float(sys.argv[2]))
+stop(process, None, Path(sys.argv[3]), Timeouts(stop_s=600), lambda: None)
+"""
+
+
+def members_noted(start: Start, process: ProcessId) -> frozenset[ProcessId]:
+    note = process_notes.read(start.records, process)
+    return note.members if note else frozenset()
+
+
+def test_what_ran_before_a_restart_of_the_machine_is_gone(stubs: Stubs, quiet: Quiet) -> None:
+    start = stubs.start("healthy")
+    launched = launch(start, quiet)
+    process = ProcessId(launched.pid or 0, launched.start_time or 0)
+    process_notes.write(start.records, Note(process, start.mark, "another boot"))
+    stopped = stop(process, start.address, start.records, start.timeouts, no_gpus)
+    assert (stopped.gone, stopped.was_running) == (True, False)
+    assert processes.is_alive(process), "this one only has the same pid and start time"
+    assert process_notes.left_running(start.records) == []
+
+
+def test_a_note_that_cannot_be_read_is_none(tmp_path: Path) -> None:
+    process = ProcessId(1, 2.0)
+    process_notes.write(tmp_path, Note(process, Mark("L", "/campaign"), processes.boot_id(), gpu_gb={0: 1.5}))
+    assert process_notes.read(tmp_path, process) == Note(
+        process, Mark("L", "/campaign"), processes.boot_id(), gpu_gb={0: 1.5}
+    )
+    (path,) = tmp_path.iterdir()
+    for damaged in ("", "[]", "{}", path.read_text()[:-9], path.read_text().replace('"0"', '"x"')):
+        path.write_text(damaged)
+        assert process_notes.read(tmp_path, process) is None
+        assert process_notes.left_running(tmp_path) == []
+
+
+# The memory of the GPUs
+
+
+def gpu(index: int, used_gb: float, *holders: int) -> Gpu:
+    return Gpu(index=index, name="GPU", memory_total_gb=80, memory_used_gb=used_gb, holders=list(holders))
+
+
+HELD = "pid 5 still holds memory on GPU 1, of which 70.0 GB are in use"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "pids", "before", "held"),
+    [
+        ([], {5}, {}, None),
+        ([gpu(0, 0.5), gpu(1, 0.5)], {5}, {0: 0.5, 1: 0.5}, None),
+        ([gpu(0, 0.5), gpu(1, 70.0, 5)], {5, 6}, {0: 0.5, 1: 0.5}, HELD),
+        ([gpu(0, 70.0, 9)], {5}, {}, None),  # somebody else's, and nobody looked before
+        ([gpu(0, 70.0, 9)], {5}, {0: 70.0}, None),  # somebody else's, as before
+        ([gpu(0, 70.0, 9)], {5}, {0: 0.5}, "70.0 GB are still in use on GPU 0 by pid 9, 0.5 GB before the launch"),
+        ([gpu(0, 70.0)], {5}, {0: 0.5}, "70.0 GB are still in use on GPU 0, 0.5 GB before the launch"),
+        ([gpu(0, 0.9)], {5}, {0: 0.5}, None),  # a desktop may have opened a window
+    ],
+)
+def test_whether_gpus_have_got_their_memory_back(
+    gpus: list[Gpu], pids: set[int], before: dict[int, float], held: str | None
+) -> None:
+    assert still_held(gpus, pids, before) == held
+
+
+def test_stopping_waits_until_the_gpus_are_free(stubs: Stubs, quiet: Quiet) -> None:
+    start = replace(stubs.start("healthy"), gpus=lambda: [gpu(0, 0.5)])
+    launched = launch(start, quiet)
+    process = ProcessId(launched.pid or 0, launched.start_time or 0)
+    frees_slowly = iter([[gpu(0, 70.0, process.pid)], [gpu(0, 70.0)], [gpu(0, 0.5)]])
+    stopped = stop(process, start.address, start.records, start.timeouts, lambda: next(frees_slowly))
+    assert (stopped.gone, stopped.problem) == (True, None)
+    assert next(frees_slowly, None) is None, "it looked until they were free"
+
+
+def test_a_gpu_that_does_not_get_its_memory_back_is_named(stubs: Stubs, quiet: Quiet) -> None:
+    start = replace(stubs.start("healthy"), gpus=lambda: [gpu(0, 0.5)])
+    launched = launch(start, quiet)
+    process = ProcessId(launched.pid or 0, launched.start_time or 0)
+    for_ever = [gpu(0, 70.0, process.pid)]
+    stopped = stop(process, start.address, start.records, start.timeouts, lambda: for_ever, gpu_free_s=0.2)
+    assert stopped.gone
+    assert stopped.problem == f"pid {process.pid} still holds memory on GPU 0, of which 70.0 GB are in use"
 
 
 def test_a_pid_with_another_start_time_is_left_alone(stubs: Stubs, quiet: Quiet) -> None:
     start = stubs.start("healthy")
     launched = launch(start, quiet)
     process = ProcessId(launched.pid or 0, launched.start_time or 0)
-    stopped = stop(ProcessId(process.pid, process.start_time - 1), None, start.records, start.timeouts)
+    stopped = stop(ProcessId(process.pid, process.start_time - 1), None, start.records, start.timeouts, no_gpus)
     assert (stopped.gone, stopped.was_running) == (True, False)
     assert processes.is_alive(process)
 
@@ -181,7 +341,7 @@ def test_a_pid_with_another_start_time_is_left_alone(stubs: Stubs, quiet: Quiet)
 def test_stop_tells_who_else_holds_the_port(stubs: Stubs) -> None:
     with socket.create_server(("127.0.0.1", stubs.port)):
         address = Address("127.0.0.1", stubs.port)
-        stopped = stop(ProcessId(2**22 + 1, 1.0), address, stubs.folder, Timeouts())
+        stopped = stop(ProcessId(2**22 + 1, 1.0), address, stubs.folder, Timeouts(), no_gpus)
     assert stopped.gone, "what listens there is none of ours"
     assert f"port {stubs.port}" in (stopped.problem or "")
 

@@ -18,7 +18,11 @@ class Launch(EffectRequest):
 
 
 class Launched(Result):
-    """How the launch ended. `pid` with `start_time` identify the process; both are None when none was started."""
+    """How the launch ended. `pid` with `start_time` identify the process; both are None when none was started.
+
+    `elapsed_s` is the time until it had proved that it serves. `command_sha256` is the hash of the command line of a
+    server that is ready, as the system shows it: with pid and start time it tells that a server is still this one.
+    """
 
     outcome: Literal["ready", "crashed", "hung", "port-taken", "not-started"]
     pid: int | None = None
@@ -26,20 +30,22 @@ class Launched(Result):
     url: str | None = None
     elapsed_s: float | None = None
     exit_code: int | None = None
+    command_sha256: str = ""
     reading: LogReading | None = None
     problem: str | None = None
     simulated: bool = False
 
 
 class Stop(EffectRequest):
-    """Stop the server's whole process group and prove that it is gone."""
+    """Stop the server with all its processes and prove that it is gone."""
 
     pid: int
     start_time: float
 
 
 class Stopped(Result):
-    """`gone`: no process of it is left. `problem` says what is still there otherwise, or who has taken the port."""
+    """`gone`: no process of it is left. `problem` says what is still there otherwise, or who has taken the port, or which
+    GPU has not got its memory back."""
 
     gone: bool
     was_running: bool = True
@@ -47,15 +53,33 @@ class Stopped(Result):
 
 
 class ListFlags(Request):
-    """Which flags the environment's own server accepts, read from its `--help`."""
+    """What the environment's own server says about the flags `names` (without dashes), read from its `--help`."""
 
     environment: str
+    names: list[str]
+
+
+class FlagTold(Result):
+    """What a server's help says about one name.
+
+    `known`: it is a flag of its own. Otherwise `begins` lists the flags that begin with it (argparse takes a single one of
+    them silently, and refuses several), and `similar` the flags spelled most like it. `choices` are the values it takes,
+    None when any; `switch`: it takes no value. `deprecated` is what the help says about that, "" when nothing.
+    """
+
+    known: bool
+    begins: list[str] = []
+    similar: list[str] = []
+    switch: bool = False
+    choices: list[str] | None = None
+    deprecated: str = ""
 
 
 class FlagsListed(Result):
-    """Names without dashes; None when the server could not be asked. `problem` says why."""
+    """By name; None when the server could not be asked, and `problem` says why. `version` is the server's own."""
 
-    flags: list[str] | None = None
+    flags: dict[str, FlagTold] | None = None
+    version: str | None = None
     problem: str | None = None
 
 
@@ -88,6 +112,6 @@ class FilesInstalled(Result):
 
 
 __all__ = [
-    "EnvironmentReady", "EnvironmentRequest", "FilesInstalled", "FlagValue", "FlagsListed", "InstallFiles",
+    "EnvironmentReady", "EnvironmentRequest", "FilesInstalled", "FlagTold", "FlagValue", "FlagsListed", "InstallFiles",
     "Launch", "Launched", "ListFlags", "Stop", "Stopped",
 ]  # fmt: skip

@@ -6,10 +6,14 @@ from optagent.tools.calls.base import Request, Result
 
 
 class KnownProcess(Request):
-    """A process somebody remembers: a pid alone is not an identity, a pid with its start time is."""
+    """A process somebody remembers: a pid alone is not an identity, a pid with its start time is.
+
+    With `command_sha256` (of a `Launched`) its command line must be the same as well.
+    """
 
     pid: int
     start_time: float
+    command_sha256: str = ""
 
 
 class ProbeWorld(Request):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
 from optagent.tools.simulator.serving import BadRequest, Generated, Prompt, Service
-from optagent.tools.simulator.words import token_ids
+from optagent.tools.simulator.speaking import Scored
 
 Body = Mapping[str, Any]
 
@@ -27,6 +27,19 @@ def native_prompts(body: Body) -> list[Prompt]:
 def is_batch(body: Body) -> bool:
     text, ids = body.get("text"), body.get("input_ids")
     return isinstance(text, list) or (isinstance(ids, list) and bool(ids) and isinstance(ids[0], list))
+
+
+def scored_from(body: Body, count: int) -> list[int | None]:
+    """For each of `count` prompts of a `/generate` body, from which token on log-probabilities are wanted."""
+    wanted, start = body.get("return_logprob", False), body.get("logprob_start_len")
+    asked = wanted if isinstance(wanted, list) else [wanted] * count
+    starts = start if isinstance(start, list) else [start] * count
+    if len(asked) != count or len(starts) != count:
+        raise BadRequest("return_logprob and logprob_start_len need one value for each prompt")
+    return [
+        (-1 if first is None else int(first)) if is_asked else None
+        for is_asked, first in zip(asked, starts, strict=True)
+    ]
 
 
 def completion_prompts(body: Body) -> list[Prompt]:
@@ -53,7 +66,8 @@ def content(value: Any) -> str:
 def sampling_of(body: Body) -> dict[str, Any]:
     """OpenAI's sampling fields in SGLang's words."""
     limit = body.get("max_completion_tokens") or body.get("max_tokens") or 128
-    return {"max_new_tokens": limit, "ignore_eos": bool(body.get("ignore_eos", False))}
+    sampling = {"max_new_tokens": limit, "ignore_eos": bool(body.get("ignore_eos", False))}
+    return sampling | ({"temperature": body["temperature"]} if body.get("temperature") is not None else {})
 
 
 def identity(answer: Generated) -> str:
@@ -66,14 +80,35 @@ def finish_reason(answer: Generated) -> dict[str, Any]:
     return {"type": "length", "length": len(answer.words)}
 
 
-def meta_info(answer: Generated) -> dict[str, Any]:
-    """SGLang's `meta_info`; the fields under "virtual" are the simulator's own, in virtual seconds of the load."""
+def log_probabilities(answer: Generated, count: int) -> dict[str, Any]:
+    """The part of `meta_info` that there is when log-probabilities were asked for, up to `count` tokens of the answer."""
+    if answer.said.scores is None:
+        return {}
+
+    def listed(tokens: Sequence[Scored]) -> list[list[float | int | None]]:
+        return [[value, token, None] for value, token in tokens]
+
+    said = answer.said.scores.answer[:count]
+    return {
+        "input_token_logprobs": listed(answer.said.scores.prompt),
+        "output_token_logprobs": listed(said),
+        "output_token_logprobs_length": len(said),
+    }
+
+
+def meta_info(answer: Generated, count: int | None = None) -> dict[str, Any]:
+    """SGLang's `meta_info` when `count` tokens of the answer are out, by default all of them.
+
+    The fields under "virtual" are the simulator's own, in virtual seconds of the load.
+    """
     job = answer.job
+    out = len(answer.words) if count is None else count
     meta: dict[str, Any] = {
         "id": identity(answer),
-        "finish_reason": finish_reason(answer),
+        "finish_reason": finish_reason(answer) if out == len(answer.words) else None,
         "prompt_tokens": job.prompt_tokens,
-        "completion_tokens": len(answer.words),
+        **log_probabilities(answer, out),
+        "completion_tokens": out,
         "cached_tokens": job.cached_tokens,
         "weight_version": "default",
         "e2e_latency": job.finished_s - job.arrived_s,
@@ -92,18 +127,14 @@ def meta_info(answer: Generated) -> dict[str, Any]:
 
 
 def native_answer(answer: Generated) -> dict[str, Any]:
-    return {"text": answer.text, "output_ids": token_ids(answer.text), "meta_info": meta_info(answer)}
+    return {"text": answer.text, "output_ids": answer.said.token_ids, "meta_info": meta_info(answer)}
 
 
 def native_chunks(answer: Generated) -> Iterator[dict[str, Any]]:
     """The stream of a `/generate`: the text so far in every chunk."""
     for count in chunk_ends(answer):
-        last = count == len(answer.words)
-        meta = meta_info(answer) | {"completion_tokens": count}
-        if not last:
-            meta["finish_reason"] = None
-        words = answer.words[:count]
-        yield {"text": " ".join(words), "output_ids": token_ids(" ".join(words[-1:])), "meta_info": meta}
+        words, ids = answer.words[:count], answer.said.token_ids[:count]
+        yield {"text": " ".join(words), "output_ids": ids[-1:], "meta_info": meta_info(answer, count)}
 
 
 def chunk_ends(answer: Generated) -> list[int]:

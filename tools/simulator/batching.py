@@ -62,13 +62,14 @@ class BatchSeen:
 
 @dataclass
 class Engine:
-    """The scheduler and what it works on. `slowdown` multiplies every duration."""
+    """The scheduler and what it works on. `slowdown` multiplies every duration, `accept_factor` the accept chance."""
 
     model: Model
     costs: Costs
     setup: Setup
     kv_tokens: int
     slowdown: float = 1.0
+    accept_factor: float = 1.0
     now_s: float = 0.0
     log_interval: int = 40
     report: Callable[[BatchSeen], None] = lambda seen: None
@@ -137,7 +138,8 @@ class Engine:
         how = self.setup.speculation
         if how is not None:
             job.draws = random.Random(job.seed)
-            job.chance = accept_probability(self.costs, how, job.random_prompt) + job.draws.uniform(-0.03, 0.03)
+            chance = accept_probability(self.costs, how, job.random_prompt) * self.accept_factor
+            job.chance = chance + job.draws.uniform(-0.03, 0.03)
 
     def _decode(self) -> list[Job]:
         batch = len(self.running)

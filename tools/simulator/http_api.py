@@ -124,7 +124,10 @@ def generate(handler: Handler) -> None:
     body = handler.body()
     front = handler.front
     sampling = body.get("sampling_params") or {}
-    made = front.service.generate(answers.native_prompts(body), sampling, handler.headers.get(HEADER))
+    prompts = answers.native_prompts(body)
+    made = front.service.generate(
+        prompts, sampling, handler.headers.get(HEADER), answers.scored_from(body, len(prompts))
+    )
     if body.get("stream"):
         handler.stream(made[0], answers.native_chunks(made[0]))
     elif answers.is_batch(body):

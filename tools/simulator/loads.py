@@ -16,6 +16,9 @@ from dataclasses import dataclass, field
 from optagent.tools.simulator.batching import Engine, Job
 
 HEADER = "X-Optagent-Load"
+WARM_UP = "/warm-up"
+"""How the runs end whose times count for nothing."""
+
 STALLED_S = 60.0
 """Wall time after which a request whose load does not go on (a client died) is given up."""
 
@@ -40,6 +43,10 @@ class Announcement:
 def announcement(header: str) -> Announcement:
     """What the header announces. Raises ValueError or TypeError when it is not an announcement."""
     return Announcement(**json.loads(header))
+
+
+def is_warm_up(told: Announcement) -> bool:
+    return told.run.endswith(WARM_UP)
 
 
 @dataclass

@@ -87,7 +87,8 @@ class Noise:
 class Injected:
     """A fault that hits launches whose key matches `launch` (a shell pattern) for no reason of their configuration.
 
-    `kind` is "hang" or "killed" in `phase`, or "slow": all durations times `factor`.
+    `kind` is "hang" or "killed" in `phase`, "slow" (all durations times `factor`), or "corrupt": it serves, and what it
+    says is wrong.
     """
 
     launch: str
@@ -125,6 +126,7 @@ class Scenario:
     environments_at_first: tuple[str, ...]
     model: Model
     costs: Costs
+    cold_first_cell: float = 1.0
     noise: Noise = Noise()
     faults: Faults = Faults()
     last_session: LastSession | None = None

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
+from functools import cached_property
 from typing import Any
 
 from optagent.tools.simulator.acceptance import looks_random
+from optagent.tools.simulator.arithmetic import corrupts
 from optagent.tools.simulator.batching import BatchSeen, Engine, Job
-from optagent.tools.simulator.loads import Announcement, Load, announcement
+from optagent.tools.simulator.loads import Announcement, Load, announcement, is_warm_up
 from optagent.tools.simulator.memory import MemoryPlan
 from optagent.tools.simulator.noise import slowdown
 from optagent.tools.simulator.setup import Setup
+from optagent.tools.simulator.speaking import DEFAULT_TEMPERATURE, Said, Speaker
 from optagent.tools.simulator.surroundings import Surroundings
-from optagent.tools.simulator.words import answer_words, count_tokens, natural_length, token_ids
+from optagent.tools.simulator.words import count_tokens, natural_length, pieces, token_id, token_ids
+
+ALONE_S = 0.0015
+"""How long (s of the wall) a single request waits to see whether others come that would share its batches."""
+
+CORRUPT_ACCEPTANCE = 0.1
+"""What is left of the accept probability when the target's values are wrong: 0.6 fell to 0.059 where a fused all-reduce
+lacked its end barrier."""
 
 
 class BadRequest(ValueError):
@@ -38,15 +50,35 @@ class Prompt:
     def key(self) -> str:
         return self.text if self.ids is None else repr(self.ids)
 
+    @property
+    def token_ids(self) -> Sequence[int]:
+        return self.ids if self.ids is not None else [token_id(piece) for piece in pieces(self.text)]
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is wanted of one prompt: at most `count` tokens, and log-probabilities of the prompt's tokens from
+    `scored_from` on (-1: of the answer only; None: none at all)."""
+
+    prompt: Prompt
+    count: int
+    temperature: float
+    ignore_eos: bool
+    scored_from: int | None
+
 
 @dataclass(frozen=True)
 class Generated:
-    """An answer, with the words it is streamed in."""
+    """An answer, with the words it is streamed in: one a token."""
 
     prompt: Prompt
-    words: list[str]
+    said: Said
     job: Job
     stopped: bool
+
+    @property
+    def words(self) -> list[str]:
+        return self.said.words
 
     @property
     def text(self) -> str:
@@ -80,42 +112,40 @@ class Service:
     totals: Counters = field(default_factory=Counters)
     _cached: set[str] = field(default_factory=set)
     _loads: dict[tuple[str, int, int, int], Load] = field(default_factory=dict)
+    _cold: bool = True
+    _present: list[threading.Event] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _numbers: Any = field(default_factory=itertools.count)
 
-    @property
-    def numerics(self) -> tuple[str | None, ...]:
-        """What the text depends on beside the prompt."""
-        fields = self.fields
-        return (
-            self.setup.attention_backend,
-            self.setup.kv_dtype,
-            fields["quantization"],
-            fields["dtype"],
-            fields["load_format"],
-        )
-
-    def generate(self, prompts: Sequence[Prompt], sampling: Mapping[str, Any], header: str | None) -> list[Generated]:
+    def generate(
+        self,
+        prompts: Sequence[Prompt],
+        sampling: Mapping[str, Any],
+        header: str | None,
+        scored_from: Sequence[int | None] | None = None,
+    ) -> list[Generated]:
         """The answers in the order of the prompts; a load's announcement goes with a single prompt.
+
+        `scored_from` has a value for each prompt; without it no log-probabilities are wanted.
 
         Raises BadRequest for a prompt that is too long, LoadStalled when the load stands still.
         """
-        wanted = [self._length(prompt, sampling) for prompt in prompts]
+        starts = [None] * len(prompts) if scored_from is None else scored_from
+        asked = [self._asked(prompt, sampling, start) for prompt, start in zip(prompts, starts, strict=True)]
         load = self._load(prompts, header)
         first = announcement(header).index if header else 0
-        jobs = [
-            self._job(first + at, prompt, sampling, length, load)
-            for at, (prompt, length) in enumerate(zip(prompts, wanted, strict=True))
-        ]
+        jobs = [self._job(first + at, one, load) for at, one in enumerate(asked)]
         if header:
             load.serve(jobs[0])
+            shared = load.announced.clients > 1
         else:
-            load.serve_all(jobs)
+            with self._company() as company:
+                load.serve_all(jobs)
+            shared = len(jobs) > 1 or company.is_set()
         answers = []
-        for prompt, job, length in zip(prompts, jobs, wanted, strict=True):
-            self._count(prompt, job, load)
-            words = answer_words(prompt.key, job.max_new_tokens, self.numerics)
-            answers.append(Generated(prompt, words, job, stopped=job.max_new_tokens < length))
+        for one, job in zip(asked, jobs, strict=True):
+            self._count(one.prompt, job, load)
+            answers.append(self._answer(one, job, shared))
         return answers
 
     def flush(self) -> None:
@@ -129,7 +159,37 @@ class Service:
             return None
         return self.totals.verified_tokens / self.totals.verify_steps if self.totals.verify_steps else 1.0
 
-    def _length(self, prompt: Prompt, sampling: Mapping[str, Any]) -> int:
+    @cached_property
+    def _speaker(self) -> Speaker:
+        return Speaker(self.around, self.setup, self.fields)
+
+    @contextmanager
+    def _company(self) -> Iterator[threading.Event]:
+        """An event that is set once another request was there as well, unannounced like this one."""
+        met = threading.Event()
+        with self._lock:
+            self._present.append(met)
+            if len(self._present) > 1:
+                for one in self._present:
+                    one.set()
+        try:
+            time.sleep(ALONE_S)
+            yield met
+        finally:
+            with self._lock:
+                self._present.remove(met)
+
+    def _answer(self, asked: Asked, job: Job, shared: bool) -> Generated:
+        said = self._speaker.say(
+            asked.prompt.token_ids,
+            min(asked.count, job.max_new_tokens),
+            asked.temperature,
+            scored_from=asked.scored_from,
+            shared=shared,
+        )
+        return Generated(asked.prompt, said, job, stopped=job.max_new_tokens < asked.count)
+
+    def _asked(self, prompt: Prompt, sampling: Mapping[str, Any], start: int | None) -> Asked:
         wanted = int(sampling.get("max_new_tokens", 128))
         if wanted < 0:
             raise BadRequest(f"max_new_tokens must be at least 0, got {wanted}.")
@@ -144,15 +204,29 @@ class Service:
                 f"total of {prompt.tokens + wanted} tokens: {prompt.tokens} tokens from the input messages and {wanted} "
                 "tokens for the completion."
             )
-        return wanted
+        if start is not None and start > prompt.tokens:
+            raise BadRequest(
+                f"req.logprob_start_len={start} is higher than the number of input tokens "
+                f"len(req.origin_input_ids)={prompt.tokens}. Please use a smaller logprob_start_len."
+            )
+        temperature = sampling.get("temperature")
+        return Asked(
+            prompt=prompt,
+            count=wanted,
+            temperature=DEFAULT_TEMPERATURE if temperature is None else float(temperature),
+            ignore_eos=bool(sampling.get("ignore_eos")),
+            scored_from=start,
+        )
 
-    def _job(self, index: int, prompt: Prompt, sampling: Mapping[str, Any], length: int, load: Load) -> Job:
-        stops = length if sampling.get("ignore_eos") else min(length, natural_length(prompt.key))
+    def _job(self, index: int, asked: Asked, load: Load) -> Job:
+        prompt, start = asked.prompt, asked.scored_from
+        cached = prompt.tokens - 1 if self.setup.radix_cache and prompt.key in load.cached else 0
+        stops = asked.count if asked.ignore_eos else min(asked.count, natural_length(prompt.key))
         return Job(
             index=index,
             prompt_tokens=prompt.tokens,
             max_new_tokens=max(1, stops),
-            cached_tokens=prompt.tokens - 1 if self.setup.radix_cache and prompt.key in load.cached else 0,
+            cached_tokens=cached if start is None or start < 0 else min(cached, start),
             random_prompt=looks_random(prompt.ids if prompt.ids is not None else token_ids(prompt.text)),
             seed=prompt.key,
         )
@@ -161,18 +235,26 @@ class Service:
         with self._lock:
             if not header:
                 number = next(self._numbers)
-                return self._new_load(Announcement(f"unannounced-{number}", len(prompts), len(prompts), 0))
+                told = Announcement(f"unannounced-{number}", len(prompts), len(prompts), 0)
+                return self._new_load(told)
             if len(prompts) != 1:
                 raise BadRequest("a load's request has one prompt")
             told = announcement(header)
             if told.load not in self._loads:
-                self._loads[told.load] = self._new_load(told)
+                self._loads[told.load] = self._new_load(told, self._warmth(told))
             return self._loads[told.load]
 
-    def _new_load(self, told: Announcement) -> Load:
-        return Load(told, self._engine(told), self.now_s(), self.advance_clock, frozenset(self._cached))
+    def _new_load(self, told: Announcement, warmth: float = 1.0) -> Load:
+        return Load(told, self._engine(told, warmth), self.now_s(), self.advance_clock, frozenset(self._cached))
 
-    def _engine(self, told: Announcement) -> Engine:
+    def _warmth(self, told: Announcement) -> float:
+        """How fast an announced load runs: the first after the launch that is no warm-up is slower."""
+        if is_warm_up(told) or not self._cold:
+            return 1.0
+        self._cold = False
+        return self.around.scenario.cold_first_cell
+
+    def _engine(self, told: Announcement, warmth: float) -> Engine:
         scenario = self.around.scenario
         launch = slowdown(scenario.noise.launch_sd, scenario.seed, self.around.launch, "launch")
         run = slowdown(scenario.noise.run_sd, scenario.seed, self.around.launch, "run", told.run, told.seed)
@@ -181,7 +263,8 @@ class Service:
             costs=scenario.costs,
             setup=self.setup,
             kv_tokens=self.memory.kv_tokens,
-            slowdown=launch * run * injected_slowdown(self.around),
+            slowdown=launch * run * injected_slowdown(self.around) / warmth,
+            accept_factor=CORRUPT_ACCEPTANCE if corrupts(self.around) else 1.0,
             log_interval=max(1, int(self.fields["decode_log_interval"])),
             report=self.report,
         )

@@ -1,9 +1,10 @@
-"""What the simulated model says: deterministic text that depends on the prompt and on what changes numerics."""
+"""The words of the simulated model, and what stands for tokens."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from functools import lru_cache
 
 from optagent.tools.simulator.noise import generator
 
@@ -14,10 +15,13 @@ WORDS = (
     "return", "compute", "measure", "compare", "choose", "write", "read", "find", "answer", "question", "case", "order",
     "left", "right", "sum", "part", "whole", "rule", "example", "reason",
 )  # fmt: skip
-CHARACTERS_PER_TOKEN = 4.0
-REFERENCE_NUMERICS = ("triton", "bfloat16", None, "auto", "auto")
-DIVERGING = 0.2
-"""Share of prompts whose greedy answer changes with the kernels (assumed; three times that for less precision)."""
+CHARACTERS_PER_TOKEN = 4
+
+
+def pieces(text: str) -> list[str]:
+    """A text cut into what stands for its tokens: four characters each, one piece at least."""
+    step = CHARACTERS_PER_TOKEN
+    return [text[at : at + step] for at in range(0, len(text), step)] or [""]
 
 
 def count_tokens(text: str) -> int:
@@ -25,27 +29,17 @@ def count_tokens(text: str) -> int:
     return max(1, math.ceil(len(text) / CHARACTERS_PER_TOKEN))
 
 
+@lru_cache(maxsize=1 << 16)
+def token_id(piece: str) -> int:
+    """A stand-in for a token's id: the same text always gets the same."""
+    return int.from_bytes(hashlib.blake2b(piece.encode(errors="surrogatepass"), digest_size=2).digest(), "big")
+
+
 def token_ids(text: str) -> list[int]:
-    """Stand-ins for token ids, one a word: the same word always gets the same."""
-    return [int.from_bytes(hashlib.blake2b(word.encode(), digest_size=2).digest(), "big") for word in text.split()]
+    """The ids of an answer's tokens, one a word."""
+    return [token_id(word) for word in text.split()]
 
 
 def natural_length(prompt: str) -> int:
     """After how many tokens the model would stop by itself."""
     return generator("length", prompt).randint(60, 900)
-
-
-def answer_words(prompt: str, count: int, numerics: tuple[str | None, ...]) -> list[str]:
-    """The first `count` tokens of the greedy answer to `prompt`, one word each."""
-    words = generator("answer", prompt).choices(WORDS, k=count)
-    if numerics == REFERENCE_NUMERICS:
-        return words
-    draws = generator("numerics", prompt, *numerics)
-    precise = numerics[1:] == REFERENCE_NUMERICS[1:]
-    if draws.random() >= DIVERGING * (1 if precise else 3):
-        return words
-    first = draws.randint(8, 400)
-    changed = draws.choices(WORDS, k=3)
-    for place, word in zip(range(first, count), changed, strict=False):
-        words[place] = word
-    return words

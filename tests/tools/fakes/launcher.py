@@ -26,6 +26,8 @@ def main() -> None:
         log=folder / "server.log",
         records=folder / "records",
         timeouts=Timeouts(stop_s=2.0),
+        gpus=lambda: None,
+        burst=8,
     )
     print(launch(start, lambda text: None).outcome, flush=True)
 

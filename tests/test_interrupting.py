@@ -1,0 +1,247 @@
+"""Ctrl-C while a sitting is at work: real processes, real signals, and the campaign goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from optagent.agent.commands.interrupting import signals_interrupt
+from optagent.agent.ledger import Ledger, fold
+from optagent.tools.journal_store import JournalStore
+
+ROOT = Path(__file__).parents[1]
+PLAN = "plans/eagle-fast-verify.md"
+WAIT_S = 120
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """The reference campaign in a folder and on a port of its own."""
+
+    folder: Path
+    port: int
+
+    def start(self, *words: str, speed: int = 300) -> subprocess.Popen[str]:
+        """`optagent continue`, which takes SIGINT even where background jobs ignore it. At this speed the simulated
+        server starts slowly enough to be met while it does."""
+        mine = {
+            "OPTAGENT_DEPLOYMENT__PORT": str(self.port),
+            "OPTAGENT_MEASURING__CALIBRATION_LAUNCHES": "2",
+            "OPTAGENT_SIMULATION_SPEED": str(speed),
+        }
+        env = {k: v for k, v in os.environ.items() if not k.startswith("OPTAGENT_")} | mine
+        return subprocess.Popen(
+            [sys.executable, "-m", "optagent", "-C", str(self.folder), "continue", *words],
+            env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )  # fmt: skip
+
+    def finish(self, *words: str) -> tuple[int, str]:
+        sitting = self.start(*words, speed=100_000)
+        said, _ = sitting.communicate(timeout=WAIT_S)
+        return sitting.returncode, said
+
+    def ledger(self) -> Ledger:
+        path = self.folder / ".optagent" / "journal.db"
+        if not path.exists():
+            return Ledger()
+        with JournalStore.open(path, create=False, read_only=True) as store:
+            return fold(store.entries())
+
+    def servers(self) -> list[int]:
+        """What carries the mark of a launch of this campaign."""
+        found = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("OPTAGENT_CAMPAIGN") == str(self.folder.resolve()):
+                    found.append(process.pid)
+        return found
+
+    def says(self, words: str) -> bool:
+        """Whether a server has written these words into its log."""
+        logs = (self.folder / ".optagent" / "logs").glob("*.log")
+        return any(words in log.read_text(errors="replace") for log in logs)
+
+
+def reference_campaign(folder: Path) -> Campaign:
+    shutil.copytree(ROOT / "plans", folder / "plans")
+    shutil.copytree(ROOT / "handoffs", folder / "handoffs")
+    shutil.copy(ROOT / "optagent.toml", folder)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return Campaign(folder, probe.getsockname()[1])
+
+
+@pytest.fixture
+def campaign(tmp_path: Path) -> Iterator[Campaign]:
+    made = reference_campaign(tmp_path / "campaign")
+    yield made
+    for pid in made.servers():
+        os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Ledger:
+    """What the first step comes to when nobody interrupts it."""
+    campaign = reference_campaign(tmp_path_factory.mktemp("undisturbed") / "campaign")
+    status, said = campaign.finish("--steps", "1")
+    assert status == 0, said
+    return campaign.ledger()
+
+
+def wait_until(sitting: subprocess.Popen[str], reached: Callable[[], object]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not reached():
+        assert sitting.poll() is None, f"the sitting ended before: {sitting.communicate()[0]}"
+        assert time.monotonic() < deadline, "did not happen"
+        time.sleep(0.005)
+
+
+def doing(campaign: Campaign, tool: str) -> bool:
+    return any(begun["tool"] == tool for begun in campaign.ledger().pending.values())
+
+
+def interrupted(campaign: Campaign, tool: str, *words: str) -> str:
+    """What a sitting said that was interrupted during the first call of a tool."""
+    sitting = campaign.start(*words)
+    wait_until(sitting, lambda: doing(campaign, tool) and (tool != "launch" or campaign.servers()))
+    sitting.send_signal(signal.SIGINT)
+    said, _ = sitting.communicate(timeout=WAIT_S)
+    assert sitting.returncode == INTERRUPTED, said
+    assert said.rstrip().endswith("`optagent continue` goes on from here"), said
+    assert campaign.servers() == []
+    assert campaign.ledger().processes == {}
+    assert "Traceback" not in said
+    return said
+
+
+def measured(ledger: Ledger) -> list[tuple[str, str, list[tuple[str, int, float | None]]]]:
+    return [(e.id, e.verdict, [(r.arm, r.pair, r.value) for r in e.runs]) for e in ledger.experiments.values()]
+
+
+# The signals alone
+
+
+class Again(BaseException):
+    """Raised when somebody asks a second time."""
+
+
+@pytest.fixture
+def ctrl_c_works() -> Iterator[None]:
+    """Where the tests run in the background, SIGINT may be ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+@pytest.mark.usefixtures("ctrl_c_works")
+def test_the_first_request_interrupts_and_is_told(number: signal.Signals) -> None:
+    told: list[str] = []
+    handler = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), signals_interrupt(lambda: told.append("stopping"), again=Again):
+        signal.raise_signal(number)
+    assert told == ["stopping"]
+    assert signal.getsignal(number) is handler
+
+
+@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.usefixtures("ctrl_c_works")
+def test_only_ctrl_c_asks_again(first: signal.Signals) -> None:
+    told: list[str] = []
+
+    def interrupted_while_stopping() -> None:
+        with signals_interrupt(lambda: told.append("stopping"), again=Again):
+            try:
+                signal.raise_signal(first)
+            finally:
+                for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM):  # a terminal that goes away sends several
+                    signal.raise_signal(number)
+                told.append("stopped")
+                signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(Again):
+        interrupted_while_stopping()
+    assert told == ["stopping", "stopped"]
+
+
+def test_a_signal_that_was_ignored_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as under nohup
+    try:
+        with signals_interrupt():
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+# A sitting
+
+
+def test_a_sitting_that_is_interrupted_again_and_again_comes_to_the_same_result(
+    campaign: Campaign, undisturbed: Ledger
+) -> None:
+    for tool in ("launch", "examine", "bench"):
+        said = interrupted(campaign, tool, "--steps", "1")
+        assert "stopping the server; press Ctrl-C again to leave it running" in said, tool
+    status, said = campaign.finish("--steps", "1")
+    assert status == 0, said
+    assert measured(campaign.ledger()) == measured(undisturbed)
+
+
+def test_a_patch_that_is_interrupted_is_applied_anew_or_taken_back(campaign: Campaign) -> None:
+    plan = campaign.folder / PLAN
+    text = plan.read_text().replace("id: nccl-channels\nstatus: open", "id: nccl-channels\nstatus: dropped")
+    plan.write_text(text)
+    interrupted(campaign, "apply_patch", "--steps", "2")
+    sitting = campaign.start("--steps", "1")
+    wait_until(sitting, lambda: [e for e in campaign.ledger().experiments.values() if e.candidate])
+    sitting.send_signal(signal.SIGINT)
+    said, _ = sitting.communicate(timeout=WAIT_S)
+    assert sitting.returncode == INTERRUPTED, said
+    experiment = list(campaign.ledger().experiments.values())[-1]
+    assert experiment.item == "pcie-all-reduce"
+    assert experiment.candidate is not None
+    assert experiment.candidate.revision != experiment.base.revision
+    assert campaign.servers() == []
+
+
+@pytest.mark.parametrize("tool", ["launch", "bench"])
+def test_ctrl_c_twice_leaves_the_server_to_the_next_sitting(campaign: Campaign, tool: str) -> None:
+    sitting = campaign.start("--steps", "1")
+    wait_until(
+        sitting, lambda: doing(campaign, tool) and campaign.says("Load weight begin")
+    )  # it handles SIGTERM by now
+    (server,) = campaign.servers()
+    os.kill(server, signal.SIGSTOP)  # so that it does not end as soon as it is asked to
+    sitting.send_signal(signal.SIGINT)
+    assert sitting.stdout is not None
+    told = iter(sitting.stdout)
+    assert any("press Ctrl-C again" in line for line in told)
+    sitting.send_signal(signal.SIGINT)
+    assert sitting.wait(WAIT_S) == INTERRUPTED
+    said = list(told)[-1]
+    assert (
+        said
+        == f"optagent: interrupted; pid {server} is left running; `optagent continue` stops it and goes on from here\n"
+    )
+    assert campaign.servers() == [server]
+
+    os.kill(server, signal.SIGCONT)
+    status, said = campaign.finish("--steps", "1")
+    assert status == 0, said
+    assert "restored: stopped the leftover server" in said
+    assert campaign.servers() == []
+    assert campaign.ledger().processes == {}
