@@ -37,7 +37,10 @@ test: env ## all tests that need no real SGLang
 	@$(BIN)/python -m pytest -m "not sglang"
 
 test-sglang: env ## the end-to-end tests on the SGLang that `make sglang-cpu` built
-	@$(BIN)/python -m pytest -m sglang tests/sglang_cpu
+	@$(BIN)/python -m pytest -m sglang -rs --durations=0 --durations-min=5 tests/sglang_cpu
+
+sglang-campaign: env ## the whole small campaign on that SGLang, in a scratch folder (an hour)
+	@$(BIN)/python tests/sglang_cpu/run_campaign.py .run/sglang-campaign
 
 check: env ## format, lint and types, as in CI
 	@$(BIN)/ruff format --check .
@@ -50,7 +53,7 @@ format: env ## put the code in shape
 benchmarks: env ## start-up times as ratios
 	@$(BIN)/python tests/benchmarks/startup.py
 
-sglang-cpu: ## a real SGLang on the CPU, for the end-to-end tests (3 GB)
+sglang-cpu: ## a real SGLang on the CPU, for the end-to-end tests (3.2 GB)
 	@$(PYTHON) tests/sglang_cpu/build.py
 
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate pyproject.toml
@@ -62,4 +65,4 @@ lock: ## write the lock files anew (needs uv)
 clean: ## remove everything that was made here
 	rm -rf $(VENV) .run .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
 
-.PHONY: help env run test test-sglang check format benchmarks sglang-cpu lock clean
+.PHONY: help env run test test-sglang check format benchmarks sglang-cpu sglang-campaign lock clean

@@ -41,7 +41,7 @@ def gate(session: Session, experiment: Experiment, cell: Cell, url: str) -> Fail
     No candidate is kept that was not held against the configuration it was put on. Where that was not examined yet, the
     candidate waits for the gate of the baseline arm, and a failure there is the candidate's.
     """
-    enough = 2
+    enough = BASELINE_GATES if experiment.kind == BASELINE else 1
     if experiment.gated.count(cell.arm) >= enough or session.journal.find("gate", cell.name):
         return None
     asked = Asked(session.config.gate.prompts, session.config.gate.concurrency)

@@ -153,6 +153,14 @@ def test_two_launches_of_a_new_baseline_are_gated(campaign: Campaign) -> None:
     assert len(campaign.journal.ledger.band_of(BASE)) == 1
 
 
+def test_a_launch_that_is_begun_again_after_a_crash_is_not_the_second_one(campaign: Campaign) -> None:
+    name = campaign.begin(BASELINE)
+    for pair in (1, 1, 2):
+        assert campaign.gate(name, "baseline", pair=pair, itself=compared()) is None
+    assert (len(campaign.asked), len(campaign.listener.told)) == (2, 2)
+    assert len(campaign.journal.ledger.band_of(BASE)) == 1
+
+
 def test_a_baseline_that_differs_from_itself_is_not_wrong(campaign: Campaign) -> None:
     name = campaign.begin(BASELINE)
     campaign.gate(name, "baseline")
@@ -302,7 +310,8 @@ def test_a_candidate_is_held_against_the_first_baseline_too(campaign: Campaign) 
     assert failure is not None
     assert failure.summary.startswith("KL 0.03 nats a token, at most 0.02: ")
     assert "the first baseline's" in failure.summary
-    assert campaign.gate(campaign.begin(ITEM, FASTER, BASE), "candidate", base=compared()) is None
+    back = campaign.experiment(campaign.begin(ITEM, FASTER, BASE))
+    assert [r.role for r in references_of(campaign.journal.ledger, back, "candidate")] == ["base"]
 
 
 def test_a_kept_candidate_is_the_reference_of_the_next(campaign: Campaign) -> None:

@@ -38,7 +38,7 @@ def references_of(ledger: Ledger, experiment: Experiment, arm: str) -> list[Refe
         )
     found = [Reference(BASE, examined_of(own))] if own else []
     first = ledger.first_examined()
-    if first is not None and experiment.kind != CONFIRM and first[0] not in (base, candidate):
+    if first is not None and first[0] not in (base, candidate):
         found.append(Reference(FIRST, examined_of(first[1])))
     return found
 
