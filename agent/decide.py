@@ -80,13 +80,16 @@ def _decide(situation: Situation) -> Decision:
     reopened = tuple((d, s.because) for s in standings if s.kind is Kind.RUNNABLE for d in s.reopens)
     runnable = [s for s in standings if s.kind is Kind.RUNNABLE]
     work = bool(runnable) or not situation.confirmed
-    if not work:
+    drift = _output_drifted(situation)
+    if not work and not drift:
         return _stop(situation, standings, questions)
     if _rests(situation):
         because = "the owner let the campaign rest when its hours were used up; raise budget.hours to go on"
         return Decision(Verb.FINISH, "budget-spent", because, None, (), standings)
     if blocking := _first(situation, WORLD_RULES):
         return _ask_about_the_world(situation, blocking, standings)
+    if drift:
+        return drift if isinstance(drift, Decision) else _ask_about_the_world(situation, drift, standings)
 
     def go(step: Step, reason: str, because: str) -> Decision:
         return Decision(Verb.CONTINUE, reason, because, step, questions, standings, reopened)
@@ -138,6 +141,25 @@ def _stop(situation: Situation, standings: Sequence[Standing], questions: tuple[
         None, tuple(f"{s.item.id}: {s.because}" for s in left[:12]),
     )  # fmt: skip
     return _ask_about_the_world(situation, question, standings)
+
+
+def _output_drifted(s: Situation) -> Question | Decision | None:
+    """Small steps that each pass the gate may add up: whether that is still the same model only its owner can say."""
+    if not s.drifted:
+        return None
+    asked = next((q for q in reversed(s.questions) if q.reason == "principle-conflict" and q.facts == (s.drifted,)), None)
+    if asked is not None and asked.answer == "accept":
+        return None
+    if asked is not None and asked.answer == "stop":
+        because = "the owner let the campaign rest: the kept changes together give another output than the first baseline"
+        return Decision(Verb.FINISH, "principle-conflict", because)
+    return Question(
+        "", "principle-conflict", "The kept changes together do not give the first baseline's output any more. May they stay?",
+        "each passed the gate alone; how far the output may move in all is a matter of principle, not of measurement",
+        (Option("accept", "the kept changes stay, and the campaign goes on from them"),
+         Option("stop", "the campaign rests here; the handoff names what was kept and when")),
+        None, (s.drifted,),
+    )  # fmt: skip
 
 
 def _count(number: int, what: str) -> str:

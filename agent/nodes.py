@@ -34,6 +34,7 @@ from optagent.agent.situation import (
     baseline_check,
     is_confirmed,
     noise_for,
+    output_drift,
     repeated_failures,
 )
 from optagent.agent.verdict import Judgement, Verdict
@@ -142,7 +143,7 @@ def situation_of(round_: Round) -> Situation:
         noise=noise_for(ledger, baseline.configuration.environment), noise_df_wanted=config.measuring.calibration_launches - 1,
         min_effect=config.objective.min_effect,
         max_pairs=config.measuring.max_pairs, tolerance=tolerance, under_way=ledger.current(),
-        confirmed=is_confirmed(ledger, baseline, first),
+        confirmed=is_confirmed(ledger, baseline, first), drifted=output_drift(ledger, baseline),
     )  # fmt: skip
 
 

@@ -17,14 +17,11 @@ from optagent.agent.session import Session, next_id
 from optagent.tools.calls.server import Stop
 from optagent.tools.calls.world import KnownProcess, ProbeWorld
 from optagent.tools.errors import JournalUnavailable, ReplayDiverged, ToolFailure
+from optagent.tools.processes import LeftRunning
 from optagent.tools.recording import RecordingToolbox
 
 WENT_ON, WAITING = 0, 3
 """Exit statuses of a sitting that ended in order, and of one that waits for an answer."""
-
-
-class LeftAtOnce(KeyboardInterrupt):
-    """Somebody does not want to wait until the server is stopped: it is left to the next sitting."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +40,7 @@ class Ended:
 def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
     """Run until nothing more can be done without the owner, or the steps are used up.
 
-    Servers never outlive it, unless it is killed or LeftAtOnce is raised in it.
+    Servers never outlive it, unless it is killed or LeftRunning is raised in it.
     """
     from optagent.agent.graph import run
 
@@ -54,7 +51,7 @@ def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
     try:
         state = run(round_, checkpoints, sitting, earlier)
         _leave_nothing_running(session)
-    except (ReplayDiverged, LeftAtOnce):
+    except (ReplayDiverged, LeftRunning):
         raise
     except BaseException as error:
         _stop_whatever_runs(session)

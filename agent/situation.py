@@ -36,7 +36,8 @@ class BaselineCheck:
 
 @dataclass(frozen=True)
 class Situation:
-    """The world as `decide` sees it. `noise_df_wanted` is how well the noise has to be known before items are tried."""
+    """The world as `decide` sees it. `noise_df_wanted` is how well the noise has to be known before items are tried.
+    `drifted` says how the output of all kept changes together differs from the first baseline's, "" when it does not."""
 
     plan: Plan
     baseline: Baseline
@@ -62,6 +63,7 @@ class Situation:
     tolerance: float = 0.03
     under_way: Experiment | None = None
     confirmed: bool = False
+    drifted: str = ""
     reads_prose: bool = False
 
     def bench(self) -> Bench:
@@ -160,3 +162,14 @@ def is_confirmed(ledger: Ledger, baseline: Baseline, first: Baseline | None) -> 
         and (e.kind == CONFIRM or e.base.fingerprint() == start)
         for e in ledger.experiments.values()
     )
+
+
+def output_drift(ledger: Ledger, baseline: Baseline) -> str:
+    """What the gate found when the present baseline was last held against the first one, "" when it passed."""
+    mark = baseline.configuration.fingerprint()
+    held = [e for e in ledger.experiments.values() if e.kind == CONFIRM and e.verdict and e.candidate]
+    last = next((e for e in reversed(held) if e.candidate and e.candidate.fingerprint() == mark), None)
+    if last is None or last.verdict != Verdict.INVALID or not last.failures:
+        return ""
+    failure = last.failures[-1]
+    return f"{last.id}: {failure.summary}" if (failure.stage, failure.arm) == ("gate", "candidate") else ""

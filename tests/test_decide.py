@@ -95,13 +95,14 @@ def situations(draw: st.DrawFn) -> Situation:
         limits=draw(st.sampled_from([Limits(), Limits(2, 1.5), Limits(2, -0.5)])),
         check=draw(st.sampled_from([BaselineCheck(), BaselineCheck(True), BaselineCheck(False, -0.1, 2)])),
         noise=draw(st.sampled_from([None, QUIET, Noise(20.0, 5)])), under_way=under_way, confirmed=draw(st.booleans()),
+        drifted=draw(st.sampled_from(["", "", "E0009: KL 0.03 nats a token"])),
     )  # fmt: skip
 
 
 def calm(situation: Situation) -> Situation:
     """The same plan and journal with nothing in the way: the baseline is measured, the noise is known and low."""
     return replace(
-        situation, findings=Findings(), limits=Limits(), check=BaselineCheck(True), noise=QUIET, under_way=None
+        situation, findings=Findings(), limits=Limits(), check=BaselineCheck(True), noise=QUIET, under_way=None, drifted=""
     )
 
 
@@ -252,3 +253,20 @@ def test_a_question_whose_reason_is_gone_is_withdrawn_and_one_that_is_waited_for
     assert decide(situation).moot == ("Q2", "Q3")
     blocked = replace(situation, findings=Findings(foreign="pid 1 listens on the port"))
     assert decide(blocked).moot == (), "while the world itself is in question nothing is withdrawn"
+
+
+def test_kept_changes_that_drifted_together_are_the_owners_to_judge() -> None:
+    kept = Plan("plan", (Item("a", "a", 1, 1, change=Change(flags={"a": 1}), status=Status.KEPT),))
+    base = Baseline(BASE, Measurement("output_throughput", 100.0))
+    known = SimpleNamespace(preserve_precision=True, allow_code_changes=True, forbidden_flags=[])
+    fine = Situation(kept, base, base, known, check=BaselineCheck(measured=True), noise=QUIET, confirmed=True)
+    assert decide(fine).verb is Verb.FINISH
+
+    drifted = replace(fine, drifted="E0009: KL 0.03 nats a token, at most 0.02")
+    asked = decide(drifted)
+    assert (asked.verb, asked.reason, len(asked.questions)) == (Verb.ASK, "principle-conflict", 1)
+    open_ = replace(asked.questions[0], id="Q1")
+    assert decide(replace(drifted, questions=(open_,))).questions == (), "it is asked once"
+    for answer, verb, reason in [("accept", Verb.FINISH, "plan-finished"), ("stop", Verb.FINISH, "principle-conflict")]:
+        decision = decide(replace(drifted, questions=(replace(open_, answer=answer),)))
+        assert (decision.verb, decision.reason) == (verb, reason)

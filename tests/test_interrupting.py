@@ -117,7 +117,7 @@ def doing(campaign: Campaign, tool: str) -> bool:
 def interrupted(campaign: Campaign, tool: str, *words: str) -> str:
     """What a sitting said that was interrupted during the first call of a tool."""
     sitting = campaign.start(*words)
-    wait_until(sitting, lambda: doing(campaign, tool) and (tool != "launch" or campaign.servers()))
+    wait_until(sitting, lambda: doing(campaign, tool) and (tool != "launch" or campaign.says("Load weight begin")))
     sitting.send_signal(signal.SIGINT)
     said, _ = sitting.communicate(timeout=WAIT_S)
     assert sitting.returncode == INTERRUPTED, said

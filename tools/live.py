@@ -156,8 +156,9 @@ class LiveToolbox:
 
     def launch(self, request: Launch) -> Launched:
         from optagent.tools.commands import NoInterpreter, launch_command, mark_of
+        from optagent.tools.launch_watch import Start
         from optagent.tools.process_notes import notes_of
-        from optagent.tools.server import Start, launch
+        from optagent.tools.server import launch
 
         kind = self._kind
         try:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from optagent.tools.deployment import Deployment
+from optagent.tools.processes import command_line
 
 if TYPE_CHECKING:
     import httpx
@@ -63,6 +64,16 @@ def listeners(address: Address) -> list[Listener]:
         and connection.laddr.port == address.port
         and _overlap(connection.laddr.ip, address.host)
     ]
+
+
+def port_holder(address: Address) -> str | None:
+    """Who listens where the server should, in words; None when nobody does."""
+    found = listeners(address)
+    if not found:
+        return None
+    pid = found[0].pid
+    who = f"pid {pid} ({command_line(pid)[:200]})" if pid is not None else "a process of another user"
+    return f"port {address.port} is held by {who}"
 
 
 def client(address_or_url: Address | str, timeout_s: float) -> httpx.Client:

@@ -24,6 +24,10 @@ KILL_WAIT_S = 10.0
 """A killed process is gone in milliseconds, unless the kernel holds it (a driver, a dead file system)."""
 
 
+class LeftRunning(KeyboardInterrupt):
+    """Somebody does not want to wait until what runs is stopped: it is left to whoever comes next."""
+
+
 @dataclass(frozen=True, order=True)
 class ProcessId:
     """A process, and no other one that gets its pid later. `start_time` is in seconds since the machine's start."""

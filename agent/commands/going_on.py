@@ -19,9 +19,10 @@ from optagent.agent.jsonable import to_body
 from optagent.agent.ledger import KINDS
 from optagent.agent.records import Question
 from optagent.agent.session import Narrator, Session
-from optagent.agent.sitting import WAITING, WENT_ON, Ended, LeftAtOnce, look, run_sitting
+from optagent.agent.sitting import WAITING, WENT_ON, Ended, look, run_sitting
 from optagent.tools.network import address_of
 from optagent.tools.process_notes import left_running, notes_of
+from optagent.tools.processes import LeftRunning
 from optagent.tools.recording import RecordingFile, header
 from optagent.tools.stub import Recording
 
@@ -64,7 +65,7 @@ def _check_new(record: Path) -> None:
 def _sit(root: Path, space: Workspace, steps: int | None, as_json: bool, record: Path | None) -> int:
     try:
         ended = _recorded(space, steps, as_json, record)
-    except LeftAtOnce:
+    except LeftRunning:
         _leave(space)
     if as_json:
         print(json.dumps(_summary(ended), ensure_ascii=False))
@@ -83,7 +84,7 @@ def _recorded(space: Workspace, steps: int | None, as_json: bool, record: Path |
         session.step_limit = steps
         if recorder is not None:
             recorder.begin(session, steps)
-        with signals_interrupt(lambda: _tell_stopping(space, narrator), again=LeftAtOnce):
+        with signals_interrupt(lambda: _tell_stopping(space, narrator), again=LeftRunning):
             ended = run_sitting(session, space.checkpoints)
         if recorder is not None:
             recorder.end(ended)

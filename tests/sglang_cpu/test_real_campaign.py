@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.sglang
 
 TIMEOUT_S = 2400
-QUIET = {"OPTAGENT_DEPLOYMENT__ENV": '{"OMP_NUM_THREADS": "1"}'}  # see conftest.QUIET
+SETTINGS = {
+    "OPTAGENT_DEPLOYMENT__ENV": '{"OMP_NUM_THREADS": "1"}',  # see conftest.QUIET
+    "OPTAGENT_OBJECTIVE__MIN_EFFECT": "0.25",  # a verdict within few pairs on a machine that is not left alone
+    "OPTAGENT_MEASURING__CALIBRATION_LAUNCHES": "3",
+}
+"""What the short campaign does otherwise than the whole one."""
 ITEMS = ("more-running-requests", "torch-compile", "fp8-kv-cache", "batching-window")
 
 
@@ -45,7 +50,7 @@ def test_a_campaign_keeps_the_gain_reverts_the_loss_and_asks(
     recording = campaign / "session.jsonl"
     done = subprocess.run(
         [sys.executable, "-m", "optagent", "-C", str(campaign), "continue", "--json", "--record", str(recording)],
-        capture_output=True, text=True, env=os.environ | QUIET,
+        capture_output=True, text=True, env=os.environ | SETTINGS,
     )  # fmt: skip
     assert done.returncode == 3, done.stderr
     assert no_process_in(campaign)

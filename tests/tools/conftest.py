@@ -14,8 +14,8 @@ import pytest
 from optagent.tools import processes
 from optagent.tools.commands import Command, Mark
 from optagent.tools.deployment import Timeouts
+from optagent.tools.launch_watch import Start
 from optagent.tools.network import Address
-from optagent.tools.server import Start
 
 FAKES = Path(__file__).parent / "fakes"
 

@@ -23,10 +23,12 @@ from optagent.tools import process_notes, processes
 from optagent.tools.calls.world import Gpu
 from optagent.tools.commands import Mark
 from optagent.tools.deployment import Timeouts
-from optagent.tools.network import Address
+from optagent.tools.gpus import still_held
+from optagent.tools.launch_watch import Start
+from optagent.tools.network import Address, port_holder
 from optagent.tools.process_notes import Note
 from optagent.tools.processes import Family, ProcessId
-from optagent.tools.server import Start, launch, port_holder, still_held, stop
+from optagent.tools.server import launch, stop
 
 if TYPE_CHECKING:
     from conftest import Stubs

@@ -9,8 +9,9 @@ from pathlib import Path
 
 from optagent.tools.commands import Command, Mark
 from optagent.tools.deployment import Timeouts
+from optagent.tools.launch_watch import Start
 from optagent.tools.network import Address
-from optagent.tools.server import Start, launch
+from optagent.tools.server import launch
 
 
 def main() -> None:
