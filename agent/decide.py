@@ -147,11 +147,15 @@ def _output_drifted(s: Situation) -> Question | Decision | None:
     """Small steps that each pass the gate may add up: whether that is still the same model only its owner can say."""
     if not s.drifted:
         return None
-    asked = next((q for q in reversed(s.questions) if q.reason == "principle-conflict" and q.facts == (s.drifted,)), None)
+    asked = next(
+        (q for q in reversed(s.questions) if q.reason == "principle-conflict" and q.facts == (s.drifted,)), None
+    )
     if asked is not None and asked.answer == "accept":
         return None
     if asked is not None and asked.answer == "stop":
-        because = "the owner let the campaign rest: the kept changes together give another output than the first baseline"
+        because = (
+            "the owner let the campaign rest: the kept changes together give another output than the first baseline"
+        )
         return Decision(Verb.FINISH, "principle-conflict", because)
     return Question(
         "", "principle-conflict", "The kept changes together do not give the first baseline's output any more. May they stay?",
@@ -254,7 +258,8 @@ def _missing_environment(s: Situation) -> Question | None:
     if not name:
         return None
     return Question(
-        "", "baseline-moved", f"The serving environment {name}, which the baseline runs in, is not there. What should happen?",
+        "", "baseline-moved",
+        f"The serving environment {name}, which the baseline runs in, is not there or runs no server. What should happen?",
         "it was there when the baseline was recorded; building another one in its place would not be the same",
         (Option("restored", "you have put it back; it is looked at again"),), None, (f"environment {name} is missing",),
     )  # fmt: skip

@@ -136,6 +136,8 @@ def failure_of(cell: Cell, launched: Launched, log: str) -> Failure:
     reading = launched.reading
     if launched.outcome == "port-taken":
         return Failure(cell.arm, "launch", "port-in-use", launched.problem or "the deployment's port is taken")
+    if launched.outcome == "not-started":
+        return Failure(cell.arm, "launch", "environment", launched.problem or "the server could not be started")
     if reading is None or not reading.exists:
         return Failure(
             cell.arm, "launch", "unknown", launched.problem or f"the launch ended {launched.outcome}, without a log"

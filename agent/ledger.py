@@ -16,6 +16,7 @@ from optagent.agent.plan.model import Status
 from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Lesson, Measurement, Question
 from optagent.agent.verdict import Noise, Verdict, noise_of
 from optagent.tools.calls.configuration import Configuration, configuration_from
+from optagent.tools.calls.world import KnownProcess
 
 CHECKOUT_TOOLS = frozenset({"apply_patch", "keep_patch", "drop_patch", "restore_checkout"})
 NO_FACTS = frozenset(
@@ -146,6 +147,7 @@ class Ledger:
     questions: dict[str, Question] = field(default_factory=dict)
     noise: dict[str, list[Noise]] = field(default_factory=dict)
     processes: dict[tuple[int, float], str] = field(default_factory=dict)
+    commands: dict[tuple[int, float], str] = field(default_factory=dict)
     known_dirt: set[str] = field(default_factory=set)
     to_set_aside: set[str] = field(default_factory=set)
     lifted: set[str] = field(default_factory=set)
@@ -166,6 +168,13 @@ class Ledger:
     def interrupted_in_checkout(self) -> bool:
         """Whether something was being done to the checkout when a sitting was killed."""
         return any(b["tool"] in CHECKOUT_TOOLS for b in self.pending.values())
+
+    def known_processes(self) -> list[KnownProcess]:
+        """Servers of ours that may still run, as far as their end was not written down."""
+        return [
+            KnownProcess(pid=pid, start_time=start_time, command_sha256=self.commands.get((pid, start_time), ""))
+            for pid, start_time in self.processes
+        ]
 
     def pending_launches(self) -> list[str]:
         """Launches that were begun and whose end nobody wrote down."""
@@ -415,7 +424,11 @@ def _intent(ledger: Ledger, entry: Entry) -> None:
 
 
 def _result(ledger: Ledger, entry: Entry) -> None:
-    ledger.pending.pop(str(entry.key), None)
+    begun, result = ledger.pending.pop(str(entry.key), None), entry.body.get("result", {})
+    if begun is not None and begun["tool"] == "launch" and result.get("outcome") == "ready" and "pid" in result:
+        process = result["pid"], result["start_time"]
+        ledger.processes[process] = begun["request"]["launch"]
+        ledger.commands[process] = result.get("command_sha256", "")
 
 
 def _launched(ledger: Ledger, entry: Entry) -> None:
@@ -423,7 +436,9 @@ def _launched(ledger: Ledger, entry: Entry) -> None:
 
 
 def _stopped(ledger: Ledger, entry: Entry) -> None:
-    ledger.processes.pop((entry.body["pid"], entry.body["start_time"]), None)
+    process = entry.body["pid"], entry.body["start_time"]
+    ledger.processes.pop(process, None)
+    ledger.commands.pop(process, None)
 
 
 def _restored(ledger: Ledger, entry: Entry) -> None:

@@ -16,7 +16,7 @@ from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.logs import LogReading, ReadLog
 from optagent.tools.calls.patch import RestoreCheckout
 from optagent.tools.calls.server import InstallFiles, Stop
-from optagent.tools.calls.world import KnownProcess, ProbeWorld, World
+from optagent.tools.calls.world import ProbeWorld, World
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,9 @@ class Reconciled:
 def probe(session: Session, known_good: Configuration | None = None) -> World:
     """Look at everything that the ledger and the known-good state speak of."""
     configuration = known_good or session.baseline().configuration
-    known = [KnownProcess(pid=p, start_time=t) for p, t in session.ledger.processes]
     return session.toolbox.probe(ProbeWorld(
-        environment=configuration.environment, known=known, launches=session.ledger.pending_launches(),
-        files=sorted(configuration.files),
+        environment=configuration.environment, known=session.ledger.known_processes(),
+        launches=session.ledger.pending_launches(), files=sorted(configuration.files),
     ))  # fmt: skip
 
 
@@ -203,4 +202,6 @@ def stop_server(session: Session, pid: int, start_time: float, name: str) -> Non
     )
     if not stopped.gone:
         raise OptagentError(f"server pid {pid} could not be stopped: {stopped.problem}; stop it by hand and continue")
+    if stopped.problem:
+        session.narrator.tell("note", f"the server is gone, but {stopped.problem}")
     session.note("stopped", {"pid": pid, "start_time": start_time}, f"{pid}:{start_time}")

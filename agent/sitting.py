@@ -15,7 +15,7 @@ from optagent.agent.reconciling import reconcile, stop_server
 from optagent.agent.records import Question
 from optagent.agent.session import Session, next_id
 from optagent.tools.calls.server import Stop
-from optagent.tools.calls.world import KnownProcess, ProbeWorld
+from optagent.tools.calls.world import ProbeWorld
 from optagent.tools.errors import JournalUnavailable, ReplayDiverged, ToolFailure
 from optagent.tools.processes import LeftRunning
 from optagent.tools.recording import RecordingToolbox
@@ -82,7 +82,7 @@ def _stop_whatever_runs(session: Session) -> None:
         if not session.ledger.pending_launches():
             return
     toolbox = session.toolbox.unrecorded if isinstance(session.toolbox, RecordingToolbox) else session.toolbox
-    known = [KnownProcess(pid=p, start_time=t) for p, t in session.ledger.processes]
+    known = session.ledger.known_processes()
     environment = session.baseline().configuration.environment
     launches = session.ledger.pending_launches()
     for seen in toolbox.probe(ProbeWorld(environment=environment, known=known, launches=launches)).processes:

@@ -102,7 +102,13 @@ def situations(draw: st.DrawFn) -> Situation:
 def calm(situation: Situation) -> Situation:
     """The same plan and journal with nothing in the way: the baseline is measured, the noise is known and low."""
     return replace(
-        situation, findings=Findings(), limits=Limits(), check=BaselineCheck(True), noise=QUIET, under_way=None, drifted=""
+        situation,
+        findings=Findings(),
+        limits=Limits(),
+        check=BaselineCheck(True),
+        noise=QUIET,
+        under_way=None,
+        drifted="",
     )
 
 

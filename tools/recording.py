@@ -26,8 +26,8 @@ GZIP = b"\x1f\x8b"
 R = TypeVar("R", bound=Result)
 Sink = Callable[[dict[str, Any]], None]
 
-_BULK = {"write_text": {"text"}}
-"""What of a request is not copied into the journal: the text of a file that is written lies in the file itself."""
+_BULK = {"write_text": {"text"}, "examine": {"prompts", "texts"}}
+"""What of a request is not copied into the journal: it lies in the file that is written."""
 
 
 class RecordingToolbox(RoutedToolbox):

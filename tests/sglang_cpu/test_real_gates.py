@@ -78,10 +78,10 @@ def cheat(gated: Gated, request: pytest.FixtureRequest) -> Iterator[Configuratio
 @pytest.mark.parametrize(
     ("cheat", "seen"),
     [
-        ("cheat-truncate", "are shorter than asked although they ended by length"),
-        ("cheat-repeat", "answers repeat themselves"),
-        ("cheat-cache", "answers come from a cache"),
-        ("cheat-round", "the probabilities of given texts are not the baseline's"),
+        pytest.param("cheat-truncate", "are shorter than asked although they ended by length", id="truncated"),
+        pytest.param("cheat-repeat", "answers repeat themselves", id="repeated"),
+        pytest.param("cheat-cache", "answers come from a cache", id="cached"),
+        pytest.param("cheat-round", "the probabilities of given texts are not the baseline's", id="rounded"),
     ],
     indirect=["cheat"],
 )
