@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from optagent.agent.cells import hopeless
+from optagent.agent.guards import Guard
 from optagent.agent.ledger import BASELINE, ITEM, Experiment
+from optagent.agent.noise import Noise, noise_of
 from optagent.agent.records import Baseline
-from optagent.agent.verdict import Judgement, Noise, Verdict, geometric_mean, judge, noise_of, screen
+from optagent.agent.verdict import Judgement, Verdict, geometric_mean, judge, screen
 
 
 def judgement(
@@ -28,13 +30,13 @@ def judgement(
         return Judgement(Verdict.INVALID, reason)
     if experiment.kind == BASELINE:
         return _baseline(experiment, baseline, tolerance)
-    if noise is None:
-        noise = noise_of(list(pool)) if len(pool) > 1 else Noise(2.0, 1)
+    if noise is None and len(pool) > 1:
+        noise = noise_of(list(pool))
     pairs, candidates = experiment.pairs(), experiment.values("candidate")
     first = candidates.get(1) if experiment.kind == ITEM and not pairs and pool else None
-    if first is not None and (lost := screen(pool, first, noise, direction)):
+    if first is not None and noise is not None and (lost := screen(pool, first, noise, direction)):
         return lost
-    return judge(
+    judged = judge(
         pairs,
         noise,
         direction=direction,
@@ -42,6 +44,7 @@ def judgement(
         max_pairs=max_pairs,
         guards=_guards(experiment, guards),
     )
+    return replace(judged, verdict=Verdict.INCONCLUSIVE) if judged.verdict is Verdict.TOO_NOISY else judged
 
 
 def _baseline(experiment: Experiment, baseline: Baseline, tolerance: float) -> Judgement:
@@ -64,13 +67,12 @@ def _baseline(experiment: Experiment, baseline: Baseline, tolerance: float) -> J
     return Judgement(Verdict.KEEP if holds else Verdict.INCONCLUSIVE, because, off)
 
 
-def _guards(experiment: Experiment, guards: Mapping[str, float]) -> dict[str, tuple[float, float]]:
-    """For each guarded metric (all are latencies, where less is better) the loss over complete pairs and the margin."""
-    found: dict[str, tuple[float, float]] = {}
-    for name, margin in guards.items():
+def _guards(experiment: Experiment, margins: Mapping[str, float]) -> dict[str, Guard]:
+    """The complete pairs of each guarded metric (all are latencies, where less is better)."""
+    found: dict[str, Guard] = {}
+    for name, margin in margins.items():
         metric = {(r.arm, r.pair): r.metrics[name] for r in experiment.runs if r.valid and r.metrics.get(name, 0) > 0}
-        pairs = [n for arm, n in metric if arm == "candidate" and ("baseline", n) in metric]
+        pairs = sorted(n for arm, n in metric if arm == "candidate" and ("baseline", n) in metric)
         if pairs:
-            logs = [math.log(metric["candidate", n] / metric["baseline", n]) for n in pairs]
-            found[name] = (math.expm1(sum(logs) / len(logs)), margin)
+            found[name] = Guard([(metric["baseline", n], metric["candidate", n]) for n in pairs], margin)
     return found

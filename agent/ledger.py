@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 from optagent.agent.change import Change, change_from
 from optagent.agent.jsonable import from_body
+from optagent.agent.noise import Noise, noise_of
 from optagent.agent.plan.model import Status
 from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Lesson, Measurement, Question
-from optagent.agent.verdict import Noise, Verdict, noise_of
+from optagent.agent.verdict import Verdict
 from optagent.tools.calls.configuration import Configuration, configuration_from
 from optagent.tools.calls.world import KnownProcess
 

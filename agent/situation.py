@@ -7,12 +7,13 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from optagent.agent.ledger import BASELINE, CONFIRM, Experiment, Ledger
+from optagent.agent.noise import Noise, pooled
 from optagent.agent.plan.model import Item, Plan, Status
 from optagent.agent.principles import PrinciplesLike
 from optagent.agent.reconcile import Findings
 from optagent.agent.records import Baseline, DeadEnd, Question
 from optagent.agent.standing import Bench
-from optagent.agent.verdict import Noise, Verdict, geometric_mean, pooled
+from optagent.agent.verdict import Verdict, geometric_mean
 
 
 @dataclass(frozen=True)

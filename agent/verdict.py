@@ -12,15 +12,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from optagent.agent.guards import Guard, harmful, still_open
+from optagent.agent.noise import Noise, with_pairs
+
 ALPHA, BETA = 0.05, 0.10
 KEEP_AT = math.log((1 - BETA) / ALPHA)
 REVERT_AT = math.log(BETA / (1 - ALPHA))
-KEEP_AT_THE_END = math.log(4)
-"""At the last pair a change is kept at odds of four to one; a simpler configuration wins ties."""
+KEEP_AT_THE_END = math.log(6)
+"""At the last pair a change is kept at odds of six to one; a simpler configuration wins ties."""
 MIN_PAIRS = 2
-NOISE_FLOOR = 0.3
-"""Per cent. No launch-to-launch spread below this is believed: six launches cannot show it."""
+MIN_PAIRS_ALONE = 4
+"""Of pairs that have to tell their own noise as well."""
 SCREEN_SIGMAS = 3.0
+HOPELESS = 4.0
 
 
 class Verdict(StrEnum):
@@ -30,18 +34,7 @@ class Verdict(StrEnum):
     INVALID = "invalid"
     FAILED = "failed"
     MORE = "more"
-
-
-@dataclass(frozen=True)
-class Noise:
-    """Standard deviation of one launch's result, in per cent of it, and the degrees of freedom it rests on."""
-
-    launch_sd: float
-    df: int
-
-    @property
-    def pair_sd(self) -> float:
-        return max(self.launch_sd, NOISE_FLOOR) * math.sqrt(2)
+    TOO_NOISY = "too-noisy"
 
 
 @dataclass(frozen=True)
@@ -57,32 +50,8 @@ class Judgement:
     pairs: int = 0
 
 
-def noise_of(values: Sequence[float]) -> Noise:
-    """The noise that repeated launches of one configuration show. Needs two values or more, all above zero."""
-    logs = [100 * math.log(v) for v in values]
-    mean = sum(logs) / len(logs)
-    return Noise(math.sqrt(sum((x - mean) ** 2 for x in logs) / (len(logs) - 1)), len(logs) - 1)
-
-
-def pooled(noises: Sequence[Noise]) -> Noise:
-    """Several estimates of the same noise as one, weighted by their degrees of freedom."""
-    df = sum(n.df for n in noises)
-    return Noise(math.sqrt(sum(n.launch_sd**2 * n.df for n in noises) / df), df)
-
-
 def geometric_mean(values: Sequence[float]) -> float:
     return math.exp(sum(math.log(v) for v in values) / len(values))
-
-
-def with_pairs(noise: Noise, gains: Sequence[float]) -> Noise:
-    """The noise as the pairs themselves show it, where that is more than was learnt before: a machine may have become
-    restless since, and a verdict that does not see it claims too much. It is never taken to be less."""
-    if len(gains) < 2:
-        return noise
-    mean = sum(gains) / len(gains)
-    pair_sd = math.sqrt(sum((g - mean) ** 2 for g in gains) / (len(gains) - 1))
-    both = pooled([noise, Noise(pair_sd / math.sqrt(2), len(gains) - 1)])
-    return both if both.launch_sd > noise.launch_sd else noise
 
 
 def gain(baseline: float, candidate: float, direction: str) -> float:
@@ -103,6 +72,11 @@ def too_noisy(noise: Noise, min_effect: float, max_pairs: int) -> bool:
     return expected_pairs(noise, min_effect) > max_pairs
 
 
+def hopeless(noise: Noise, min_effect: float, max_pairs: int) -> bool:
+    """Whether even several times the allowed pairs would hardly tell: the pairs are better spent on finding the cause."""
+    return expected_pairs(noise, min_effect) > HOPELESS * max_pairs
+
+
 def screen(baseline: Sequence[float], candidate: float, noise: Noise, direction: str) -> Judgement | None:
     """A clear loss at the first run, which needs no pairs; None when the change deserves them."""
     reference = math.exp(sum(math.log(b) for b in baseline) / len(baseline))
@@ -117,35 +91,42 @@ def screen(baseline: Sequence[float], candidate: float, noise: Noise, direction:
 
 def judge(
     pairs: Sequence[tuple[float, float]],
-    noise: Noise,
+    noise: Noise | None,
     *,
     direction: str,
     min_effect: float,
     max_pairs: int,
-    guards: Mapping[str, tuple[float, float]] | None = None,
+    guards: Mapping[str, Guard] | None = None,
 ) -> Judgement:
     """The verdict on (baseline, candidate) pairs so far; `more` while another pair is worth its cost.
 
-    `guards` gives for each guarded metric how much worse it got and how much worse it may get, as fractions.
+    `noise` is None where nothing was learnt before: the pairs then have to tell it, and four of them are needed.
+    `too-noisy` means that no number of pairs near `max_pairs` can be expected to tell.
+
+    `guards` are metrics that must not get worse: what would be kept is reverted when one did, and waits for more pairs
+    while that cannot be told.
     """
     n = len(pairs)
     if n == 0:
         return Judgement(Verdict.MORE, "nothing measured yet")
     gains = [gain(b, c, direction) for b, c in pairs]
-    noise = with_pairs(noise, gains)
+    learnt, noise = noise, with_pairs(noise, gains)
     mean, delta = sum(gains) / n, 100 * math.log1p(min_effect)
     llr = delta / noise.pair_sd**2 * (sum(gains) - n * delta / 2)
-    low, high = _interval(mean, noise, n)
+    low, high = _interval(mean, noise, n) if math.isfinite(noise.launch_sd) else (None, None)
 
     def give(verdict: Verdict, because: str) -> Judgement:
         return Judgement(verdict, because, _fraction(mean), low, high, llr, n)
 
     span = f"{_percent(mean)} over {n} pair{'s' if n > 1 else ''}"
-    if n < MIN_PAIRS:
-        return give(Verdict.MORE, f"{span}; one pair is never enough")
+    if n < (MIN_PAIRS_ALONE if learnt is None else MIN_PAIRS):
+        few = f"{n} pairs cannot tell their own noise" if n > 1 else "one pair is never enough"
+        return give(Verdict.MORE, f"{span}; {few}")
     if llr >= KEEP_AT or (n >= max_pairs and llr >= KEEP_AT_THE_END):
-        if worse := _broken_guard(guards or {}):
+        if worse := harmful(guards or {}, learnt, last=n >= max_pairs):
             return give(Verdict.REVERT, f"{span}, but {worse}")
+        if n < max_pairs and (name := still_open(guards or {}, learnt)):
+            return give(Verdict.MORE, f"{span}; whether {name} got worse is not decided yet")
         return give(Verdict.KEEP, f"{span}; a gain of {min_effect:.1%} is {_odds(llr)} likelier than none")
     if llr <= REVERT_AT:
         return give(Verdict.REVERT, f"{span}: no gain of {min_effect:.1%}")
@@ -153,14 +134,12 @@ def judge(
         return give(
             Verdict.INCONCLUSIVE, f"{span}: no verdict within {max_pairs} pairs, so the simpler configuration stays"
         )
+    if hopeless(noise, min_effect, max_pairs):
+        return give(
+            Verdict.TOO_NOISY,
+            f"{span}; one launch varies by {noise.launch_sd:.1f} %, too much to tell {min_effect:.1%}",
+        )
     return give(Verdict.MORE, f"{span}; not decided yet")
-
-
-def _broken_guard(guards: Mapping[str, tuple[float, float]]) -> str | None:
-    for name, (worse_by, margin) in guards.items():
-        if worse_by > margin:
-            return f"{name} got {worse_by:.1%} worse ({margin:.1%} is allowed)"
-    return None
 
 
 def _interval(mean: float, noise: Noise, n: int) -> tuple[float, float]:

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from optagent.agent.change import Change
 from optagent.agent.decide import StepKind, Verb, decide
 from optagent.agent.ledger import ITEM, Experiment
+from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Item, Plan, Risk, Status
 from optagent.agent.principles import conflicts
 from optagent.agent.reconcile import Findings
 from optagent.agent.records import Baseline, DeadEnd, Measurement, Option, Question
 from optagent.agent.situation import BaselineCheck, Limits, Situation
 from optagent.agent.standing import ASKED_HERE, Kind
-from optagent.agent.verdict import Noise
 from optagent.tools.calls.configuration import Configuration
 
 NAMES = ("a", "b", "c", "d")

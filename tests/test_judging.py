@@ -9,8 +9,9 @@ import pytest
 
 from optagent.agent.judging import judgement
 from optagent.agent.ledger import BASELINE, CONFIRM, ITEM, Experiment, Run
+from optagent.agent.noise import Noise
 from optagent.agent.records import Baseline, Measurement
-from optagent.agent.verdict import Judgement, Noise, Verdict, geometric_mean
+from optagent.agent.verdict import Judgement, Verdict, geometric_mean
 from optagent.tools.calls.configuration import Configuration
 
 BASE = Configuration("default")
@@ -114,7 +115,7 @@ def test_a_guard_that_was_not_measured_guards_nothing() -> None:
 def test_unknown_noise_is_taken_from_the_pool() -> None:
     pairs = replace(TRY, runs=runs("baseline", 100, 100) + runs("candidate", 104, 104))
     assert judged(pairs, pool=(100.0, 100.1, 99.9), noise=None).verdict is Verdict.KEEP
-    assert judged(pairs, pool=(90.0, 110.0, 100.0), noise=None).verdict is Verdict.MORE
+    assert judged(pairs, pool=(97.0, 103.0, 100.0), noise=None).verdict is Verdict.MORE
 
 
 def test_the_mean_is_geometric() -> None:

@@ -11,24 +11,21 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from optagent.agent.guards import Guard, harm
+from optagent.agent.noise import NOISE_FLOOR, Noise, noise_of, pooled, with_pairs
 from optagent.agent.verdict import (
     ALPHA,
     BETA,
     KEEP_AT,
     KEEP_AT_THE_END,
-    NOISE_FLOOR,
     REVERT_AT,
     Judgement,
-    Noise,
     Verdict,
     expected_pairs,
     gain,
     judge,
-    noise_of,
-    pooled,
     screen,
     too_noisy,
-    with_pairs,
 )
 
 Direction = Literal["max", "min"]
@@ -38,7 +35,7 @@ values = st.floats(50.0, 200.0)
 pairs_of_runs = st.lists(st.tuples(values, values), min_size=1, max_size=12)
 noises = st.builds(Noise, st.floats(0.0, 10.0), st.integers(1, 40))
 directions = st.sampled_from(["max", "min"])
-HARD_TO_KEEP = {Verdict.REVERT: 0, Verdict.INCONCLUSIVE: 1, Verdict.MORE: 1, Verdict.KEEP: 2}
+HARD_TO_KEEP = {Verdict.REVERT: 0, Verdict.INCONCLUSIVE: 1, Verdict.MORE: 1, Verdict.TOO_NOISY: 1, Verdict.KEEP: 2}
 ONE_PER_CENT = Noise(1.0, 100)
 laws = settings(deadline=None, max_examples=60)
 
@@ -78,14 +75,35 @@ def test_the_last_pair_keeps_at_odds_of_four_to_one() -> None:
     assert judged(almost[:11]).verdict is Verdict.MORE
 
 
-@pytest.mark.parametrize(("worse_by", "expected"), [(0.05, Verdict.KEEP), (0.051, Verdict.REVERT)])
-def test_a_guard_stops_a_keep_only_beyond_its_margin(worse_by: float, expected: Verdict) -> None:
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ([0.0] * 3, Verdict.KEEP),
+        ([0.20] * 3, Verdict.REVERT),
+        ([0.045] * 3, Verdict.MORE),  # near the margin, and not decided
+        ([0.04] * 12, Verdict.KEEP),
+        ([0.07] * 12, Verdict.REVERT),
+        ([0.3, -0.2, 0.1], Verdict.MORE),  # too restless to tell
+    ],
+)
+def test_a_guard_stops_a_keep_when_it_got_worse_and_delays_it_while_that_is_open(
+    losses: list[float], expected: Verdict
+) -> None:
+    guard = Guard([(100.0, 100.0 * (1 + loss)) for loss in losses], margin=0.05)
     judgement = judge(
-        [(100.0, 110.0)] * 2, ONE_PER_CENT, direction="max", min_effect=0.02, max_pairs=12,
-        guards={"p99_ttft_ms": (worse_by, 0.05)},
+        [(100.0, 110.0)] * len(losses), ONE_PER_CENT, direction="max", min_effect=0.02, max_pairs=12,
+        guards={"p99_ttft_ms": guard},
     )  # fmt: skip
     assert judgement.verdict is expected
-    assert ("p99_ttft_ms" in judgement.because) == (expected is Verdict.REVERT)
+    assert ("p99_ttft_ms" in judgement.because) == (expected is not Verdict.KEEP)
+
+
+@laws
+@given(st.lists(st.tuples(values, values), min_size=1, max_size=12), st.floats(1.0, 1.5), noises)
+def test_a_guard_that_got_worse_is_not_less_harmful(pairs: Pairs, factor: float, noise: Noise) -> None:
+    order = {"harmless": 0, "open": 1, "harmful": 2}
+    worse = [(b, c * factor) for b, c in pairs]
+    assert order[harm(Guard(worse), noise)[0]] >= order[harm(Guard(pairs), noise)[0]]
 
 
 @laws

@@ -154,6 +154,40 @@ def bench(root: Path, workload: str | None, runs: int, seed: int | None, url: st
 
 
 @cli.command()
+@click.argument("file", default="-", metavar="[FILE]")
+@click.argument("candidate", type=FILE, required=False, metavar="[CANDIDATE]")
+@click.option("--metric", default="output_throughput", show_default=True, help="Of two result files: what is compared.")
+@click.option(
+    "--min-effect", type=float, default=0.02, show_default=True, help="Of two result files: the gain that counts."
+)
+@click.option(
+    "--launch-sd", type=float, help="Of two result files: how much launches vary, as a fraction (0.01 = 1 %)."
+)
+@as_json
+def verdict(
+    file: str, candidate: Path | None, metric: str, min_effect: float, launch_sd: float | None, as_json: bool
+) -> int:
+    """Apply the campaign's rule to anybody's numbers.
+
+    FILE holds a JSON object a line: {"id", "direction", "min_effect", "noise": {"launch_sd", "run_sd", "df"} or null,
+    "pairs": [[baseline, candidate], ...], "guards": {metric: pairs}}; a verdict is printed for each. Spreads are fractions.
+    Without FILE, or for -, it is the standard input. With a second file both hold results of bench_serving, the baseline's
+    first, and the answer is which is better and whether one can tell.
+
+    Example: optagent verdict baseline.jsonl candidate.jsonl --metric median_tpot_ms
+    """
+    if candidate is None:
+        from optagent.agent.commands.giving_verdicts import give_verdicts
+
+        return give_verdicts(file)
+    from optagent.agent.commands.comparing_results import compare_results
+
+    return compare_results(
+        Path(file), candidate, metric=metric, min_effect=min_effect, launch_sd=launch_sd, as_json=as_json
+    )
+
+
+@cli.command()
 @click.argument("recording", type=FILE)
 @as_json
 def replay(recording: Path, as_json: bool) -> int:

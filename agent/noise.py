@@ -1,0 +1,70 @@
+"""How much a launch's result varies by itself: learnt from repeated launches of one configuration, in per cent.
+
+All of it is about 100·ln(value): for small spreads that is the relative standard deviation in per cent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+NOISE_FLOOR = 0.3
+"""Per cent. No launch-to-launch spread below this is believed: six launches cannot show it."""
+DOUBT = 1.0
+DOUBT_FROM_PAIRS_ALONE = 4.0
+"""By how much the variance is taken to be more than it was estimated, over its degrees of freedom. An estimate that came
+out low by chance is what keeps changes that do nothing; these factors hold that to 5 % (tests/benchmarks/verdicts.py)."""
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Standard deviation of one launch's result, in per cent of it, and the degrees of freedom it rests on."""
+
+    launch_sd: float
+    df: int
+
+    @property
+    def pair_sd(self) -> float:
+        """Of the log ratio of two launches, in per cent."""
+        return max(self.launch_sd, NOISE_FLOOR) * math.sqrt(2)
+
+
+def noise_of(values: Sequence[float]) -> Noise:
+    """The noise that repeated launches of one configuration show. Needs two values or more, all above zero."""
+    logs = [100 * math.log(v) for v in values]
+    return Noise(math.sqrt(_squares(logs) / (len(logs) - 1)), len(logs) - 1)
+
+
+def pooled(noises: Sequence[Noise]) -> Noise:
+    """Several estimates of the same noise as one, weighted by their degrees of freedom."""
+    df = sum(n.df for n in noises)
+    return Noise(math.sqrt(sum(n.launch_sd**2 * n.df for n in noises) / df), df)
+
+
+def of_one_number(launch_sd: float, run_sd: float, df: int, runs: int = 1) -> Noise:
+    """The noise of a launch's number when launches vary by `launch_sd` and the `runs` within one, whose mean it is, by
+    `run_sd` (all in per cent)."""
+    return Noise(math.sqrt(launch_sd**2 + run_sd**2 / runs), df)
+
+
+def with_pairs(noise: Noise | None, gains: Sequence[float]) -> Noise:
+    """The noise to judge these log ratios of pairs by: what was learnt before, or more where the pairs themselves show
+    more (a machine may have become restless since), and some doubt about either. Without `noise`, from the pairs alone;
+    it is then infinite until there are two."""
+    if len(gains) < 2:
+        return _doubted(noise, DOUBT) if noise else Noise(math.inf, 1)
+    shown = Noise(math.sqrt(_squares(gains) / (len(gains) - 1) / 2), len(gains) - 1)
+    if noise is None:
+        return _doubted(shown, DOUBT_FROM_PAIRS_ALONE)
+    both = pooled([noise, shown])
+    return _doubted(Noise(max(noise.launch_sd, both.launch_sd), both.df), DOUBT)
+
+
+def _doubted(noise: Noise, doubt: float) -> Noise:
+    return Noise(max(noise.launch_sd, NOISE_FLOOR) * math.sqrt(1 + doubt / noise.df), noise.df)
+
+
+def _squares(values: Sequence[float]) -> float:
+    mean = sum(values) / len(values)
+    return sum((x - mean) ** 2 for x in values)
