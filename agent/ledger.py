@@ -280,9 +280,10 @@ def _baseline_of(body: Mapping[str, Any]) -> Baseline:
 
 
 def _baseline(ledger: Ledger, entry: Entry) -> None:
-    ledger.baseline = _baseline_of(entry.body)
-    if ledger.first_baseline is None:
-        ledger.first_baseline = ledger.baseline
+    ledger.baseline = now = _baseline_of(entry.body)
+    first = ledger.first_baseline
+    if first is None or (first.measurement is None and first.configuration == now.configuration):
+        ledger.first_baseline = now
 
 
 def _first_baseline(ledger: Ledger, entry: Entry) -> None:

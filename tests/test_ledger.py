@@ -158,6 +158,13 @@ def test_what_a_handoff_left_in_flight_stays_so_until_somebody_looked() -> None:
     assert folded(*CAMPAIGN).in_flight == []
 
 
+def test_the_first_baseline_learns_its_value_when_it_is_measured() -> None:
+    configured, measured = Baseline(FIRST), Baseline(FIRST, Measurement("output_throughput", 90.0, verified=True))
+    better = Baseline(BEST, Measurement("output_throughput", 99.0, verified=True))
+    ledger = folded(*(Draft("baseline", to_body(b)) for b in (configured, measured, better)))
+    assert (ledger.first_baseline, ledger.baseline) == (measured, better)
+
+
 def test_a_first_baseline_is_the_first_that_there_was() -> None:
     ledger = folded(Draft("baseline", baseline(FIRST, 82.0)), Draft("baseline", baseline(BEST, 89.5)))
     assert ledger.first_baseline is not None
