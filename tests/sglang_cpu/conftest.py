@@ -19,9 +19,8 @@ from optagent.tools.deployment import Deployment
 from optagent.tools.live import LiveToolbox
 
 HERE = Path(__file__).parent
-QUIET = {"OMP_NUM_THREADS": "1"}
-"""Without it the two threads of an operator wait for each other in a busy loop, which on a machine that does something
-else as well takes up to ten times as long. That this is a gain to be found is for the whole campaign."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+"""That the baseline has too many threads is for the whole campaign to find; elsewhere they would only take time."""
 
 Prepare = Callable[..., Path]
 
@@ -31,7 +30,7 @@ class Server:
 
     def __init__(self, root: Path, deployment: Deployment) -> None:
         self.deployment = deployment
-        self.baseline = Configuration(deployment.environment, deployment.flags, deployment.env | QUIET)
+        self.baseline = Configuration(deployment.environment, deployment.flags, deployment.env | ONE_THREAD)
         self.toolbox = LiveToolbox(root, deployment, report=lambda line: None)
         self._numbers = count(1)
         self._running: Launched | None = None

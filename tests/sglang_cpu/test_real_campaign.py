@@ -32,7 +32,7 @@ pytestmark = pytest.mark.sglang
 
 TIMEOUT_S = 2400
 SETTINGS = {
-    "OPTAGENT_DEPLOYMENT__ENV": '{"OMP_NUM_THREADS": "1"}',  # see conftest.QUIET
+    "OPTAGENT_DEPLOYMENT__ENV": '{"OMP_NUM_THREADS": "1"}',  # too many threads are for the whole campaign to find
     "OPTAGENT_OBJECTIVE__MIN_EFFECT": "0.25",  # a verdict within few pairs on a machine that is not left alone
     "OPTAGENT_MEASURING__CALIBRATION_LAUNCHES": "3",
 }
