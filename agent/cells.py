@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from optagent.agent.ledger import BASELINE, Experiment
+from optagent.agent.ledger import BASELINE, TRIAL, Experiment
 
 RETRIES = 1
 """An invalid run is repeated this often before the experiment counts as invalid."""
@@ -25,19 +25,47 @@ class Cell:
         return f"{self.experiment}-{self.arm}-{self.pair}" + (f"-retry{self.attempt}" if self.attempt else "")
 
 
-def next_cell(experiment: Experiment, seed: int) -> Cell | None:
-    """The next cell, or None when the baseline's goal is reached. The candidate of the first pair comes first, as the
-    screen; in later pairs the order is drawn, from a seed, so that drift favours neither arm."""
+@dataclass(frozen=True)
+class Wanted:
+    """Which arm would tell more now, where launches are not made in pairs; with `baseline_due` the baseline has to be
+    launched in this experiment before anything is said: its last launch is long ago, or its output is not known."""
+
+    arm: str = "candidate"
+    baseline_due: bool = False
+
+
+def next_cell(experiment: Experiment, seed: int, wanted: Wanted = Wanted()) -> Cell | None:
+    """The next cell, or None when the goal is reached. The candidate of the first pair comes first, as the screen.
+
+    In later pairs the order is drawn, from a seed, so that drift favours neither arm. Without pairs, the arm comes next
+    that is `wanted`.
+    """
     if experiment.kind == BASELINE:
-        done = experiment.values("baseline")
-        missing = next((n for n in range(1, experiment.goal + 1) if n not in done), None)
-        return None if missing is None else _cell(experiment, "baseline", missing)
+        return _missing(experiment, "baseline")
+    if experiment.kind == TRIAL:
+        return _missing(experiment, "candidate")
+    if experiment.pooled:
+        return _unpaired(experiment, wanted)
     base, candidate = experiment.values("baseline"), experiment.values("candidate")
-    pair = 1 + len(base.keys() & candidate.keys())
+    complete = base.keys() & candidate.keys()
+    pair = 1 + len(complete)
     for arm in _order(experiment.id, pair, seed):
         if pair not in (base if arm == "baseline" else candidate):
             return _cell(experiment, arm, pair)
     raise AssertionError("a pair that is complete is counted as one")
+
+
+def _missing(experiment: Experiment, arm: str) -> Cell | None:
+    done = experiment.values(arm)
+    missing = next((n for n in range(1, experiment.goal + 1) if n not in done), None)
+    return None if missing is None else _cell(experiment, arm, missing)
+
+
+def _unpaired(experiment: Experiment, wanted: Wanted) -> Cell:
+    base, candidate = experiment.values("baseline"), experiment.values("candidate")
+    if candidate and (wanted.arm == "baseline" or (wanted.baseline_due and not base)):
+        return _cell(experiment, "baseline", len(base) + 1)
+    return _cell(experiment, "candidate", len(candidate) + 1)
 
 
 def hopeless(experiment: Experiment) -> str | None:

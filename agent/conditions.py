@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import eq, ge, gt, le, lt, ne
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from packaging.version import Version
 
 OPERATORS: dict[str, Callable[[Any, Any], bool]] = {">=": ge, "<=": le, "==": eq, "!=": ne, ">": gt, "<": lt}
+WORKLOAD = "workload"
+"""The fact that names what is measured with: what one workload does not gain by, another may."""
 
 _TERM = re.compile(r"([A-Za-z_][\w.-]*?)\s*(>=|<=|==|!=|>|<)\s*([^\s<>=!,;]+)\Z", re.ASCII)
 _AND = re.compile(r"\s+and\s+", re.IGNORECASE)
@@ -46,6 +48,16 @@ def looks_like_condition(text: str) -> bool:
 def parse_condition(text: str) -> Condition:
     """The condition that `text` states. Raises ValueError, saying what was expected, when it is none."""
     return Condition(tuple(_term(part) for part in _AND.split(text.strip())))
+
+
+def as_value(text: str) -> str:
+    """`text` as it can stand in a condition, such as the name of a workload: without blanks and signs of comparison."""
+    return re.sub(r"[\s<>=!,;'\"]+", "-", text.strip()).strip("-")[:80]
+
+
+def conjunction(terms: Iterable[Term]) -> str | None:
+    """The condition that asks for all of the terms, each once; None without any."""
+    return str(Condition(tuple(dict.fromkeys(terms)))) or None
 
 
 def holds(condition: Condition, facts: Mapping[str, str]) -> bool | None:

@@ -21,7 +21,10 @@ PREFIX = "OPTAGENT_"
 """Of variables that override a key."""
 
 
+GPU_MEMORY = "gpu_memory_gb"
 LATENCY = r"^(mean|median|std|p90|p95|p99)_(ttft|tpot|itl|e2e_latency)_ms$"
+GUARDED = rf"{LATENCY}|^{GPU_MEMORY}$"
+"""What can be guarded: latencies, and the memory of the fullest GPU after a run."""
 METRIC = rf"{LATENCY}|^(request|input|output|total)_throughput$|^accept_length$|^max_output_tokens_per_s$|^duration$"
 """Keys of `bench_serving`'s result line that can be an objective."""
 
@@ -56,16 +59,25 @@ class Budget(_Section):
 class Measuring(_Section):
     """How noise is learnt and how much a verdict may cost.
 
-    `calibration_launches` of the unchanged baseline tell the noise the first time, `sentinel_launches` check the
-    baseline in later sittings. `max_pairs` bounds one verdict. `guards` are metrics that must not get worse by more
+    `calibration_launches` of the unchanged baseline tell a first noise, `sentinel_launches` check the baseline in later
+    sittings; every launch of a verdict adds to what is known of it. A launch gets `runs` runs until the noise says how many
+    are worth their time. With `pool`, all launches of the baseline count while none shows a drift, and one more is made
+    where `sentinel_every` experiments went by without; otherwise launches are held against each other in pairs. From
+    launches of `bundle_from_s` seconds on, safe items are tried together first (inf: never).
+
+    `max_pairs` bounds one verdict. `guards` are metrics that must not get worse by more
     than the fraction given. `baseline_tolerance` is how far a re-measured baseline may lie from its record. With
     `discard_first` the whole load is put on a fresh launch once before it is measured: the first cell is cold.
     """
 
-    calibration_launches: int = Field(6, ge=2)
+    calibration_launches: int = Field(2, ge=2)
     sentinel_launches: int = Field(2, ge=1)
+    runs: int = Field(2, ge=1, le=20)
+    pool: bool = True
+    sentinel_every: int = Field(3, ge=1)
+    bundle_from_s: float = Field(120, ge=0)
     max_pairs: int = Field(12, ge=2)
-    guards: dict[Annotated[str, Field(pattern=LATENCY)], Annotated[float, Field(gt=0)]] = {}
+    guards: dict[Annotated[str, Field(pattern=GUARDED)], Annotated[float, Field(gt=0)]] = {}
     baseline_tolerance: float = Field(0.03, gt=0)
     discard_first: bool = True
     seed: int = 1

@@ -7,37 +7,76 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from optagent.agent.change import Change, change_body, describe
-from optagent.agent.conditions import holds, parse_condition
+from optagent.agent.canonical import canonical, equal, flag_name, present_flag, variable
+from optagent.agent.change import Change, describe
+from optagent.agent.conditions import WORKLOAD, Term, conjunction, holds, parse_condition
 from optagent.agent.records import DeadEnd, Part
+from optagent.tools.calls.configuration import FlagValue
 
 if TYPE_CHECKING:
+    from optagent.agent.ledger import Failure
     from optagent.tools.calls.logs import Cause, LogReading
 
 
-def is_same_or_more(change: Change, dead: Change) -> bool:
-    """Whether `change` does all that the dead change did (and perhaps more)."""
+def is_same_or_more(change: Change, dead: Change, release: str | None = None) -> bool:
+    """Whether `change` does all that the dead change did (and perhaps more), however the two are written.
+
+    With the `release` of the server, a flag's retired name and its new one count as one where that release has the new one.
+    """
+    return _covers(canonical(change), _flags(change, release), dead, release)
+
+
+def _flags(change: Change, release: str | None) -> dict[str, FlagValue | None]:
+    return dict(present_flag(name, value, release) for name, value in change.flags.items())
+
+
+def _covers(mine: Change, flags: Mapping[str, FlagValue | None], dead: Change, release: str | None) -> bool:
+    """The same for a change in its one form, and its flags as the release writes them. Ends at the first difference."""
     if dead.empty:
         return False
-    mine, theirs = change_body(change), change_body(dead)
-    for part, wanted in theirs.items():
-        have = mine.get(part)
-        if isinstance(wanted, dict):
-            if not isinstance(have, dict) or any(k not in have or have[k] != v for k, v in wanted.items()):
-                return False
-        elif have != wanted:
+    wanted: dict[str, FlagValue | None] = {}
+    for name, value in dead.flags.items():
+        name, value = present_flag(name, value, release)
+        if name not in flags:
             return False
-    return True
+        wanted[name] = value
+    if any(flags[name] != value for name, value in wanted.items()):
+        return False
+    if any(k not in mine.env or mine.env[k] != variable(v) for k, v in dead.env.items()):
+        return False
+    if not (dead.files or dead.patch or dead.environment):
+        return True
+    rest = canonical(Change(files=dead.files, patch=dead.patch, environment=dead.environment))
+    return (
+        all(mine.files.get(k) == v for k, v in rest.files.items())
+        and rest.patch in (None, mine.patch)
+        and rest.environment in (None, mine.environment)
+    )
 
 
-def matching(change: Change | None, item: str | None, dead_ends: Sequence[DeadEnd]) -> list[DeadEnd]:
-    """The dead ends that this item, or this change, runs into."""
-    return [
-        d
-        for d in dead_ends
-        if (item is not None and d.item == item)
-        or (change is not None and d.change is not None and is_same_or_more(change, d.change))
-    ]
+def matching(
+    change: Change | None, item: str | None, dead_ends: Sequence[DeadEnd], release: str | None = None
+) -> list[DeadEnd]:
+    """The dead ends that this item, or this change, runs into. `release` as in `is_same_or_more`; it says nothing about
+    changes that were refused for how they were written."""
+    mine = canonical(change) if change is not None else None
+    plain, present = (_flags(mine, None), _flags(mine, release)) if mine is not None else ({}, {})
+
+    def met_by(dead_end: DeadEnd) -> bool:
+        if mine is None or dead_end.change is None:
+            return False
+        if dead_end.cause_kind == "config-error":
+            return _covers(mine, plain, dead_end.change, None)
+        return _covers(mine, present, dead_end.change, release)
+
+    return [d for d in dead_ends if (item is not None and d.item == item) or met_by(d)]
+
+
+def is_of(dead_end: DeadEnd, item: str, change: Change | None) -> bool:
+    """Whether the dead end is the item's own: recorded for it, or for exactly its change."""
+    if dead_end.item == item:
+        return True
+    return change is not None and dead_end.change is not None and equal(dead_end.change, change)
 
 
 def worth_another_look(dead_end: DeadEnd, facts: Mapping[str, str]) -> bool:
@@ -53,6 +92,8 @@ def met(condition: str, facts: Mapping[str, str]) -> bool:
         return False
 
 
+SLOW = "slow"
+"""The kind of a dead end that ran and gained nothing."""
 _ARCHITECTURE_KINDS = frozenset({"unsupported-arch", "allreduce-unsupported", "attention-backend-unsupported"})
 _MEMORY_KINDS = frozenset({"gpu-oom-weights", "gpu-oom-pool", "gpu-oom-graph-capture", "gpu-oom-runtime"})
 _PACKAGE_KINDS = frozenset(
@@ -63,8 +104,9 @@ _PACKAGE_KINDS = frozenset(
 def retry_condition(kind: str, facts: Mapping[str, str]) -> str | None:
     """What would have to change for a failure of this kind to be worth another look, as a condition on facts.
 
-    Missing kernels for an architecture come with the next CUDA major version, room comes with larger GPUs, and a
-    defect of the server goes away with another release of it; None when nothing of the kind can be said.
+    Missing kernels for an architecture come with the next CUDA major version, room comes with larger GPUs, a defect of
+    the server goes away with another release of it, and what gains nothing under one workload may gain under another;
+    None when nothing of the kind can be said.
     """
     if kind in _ARCHITECTURE_KINDS and (major := re.match(r"\d+", facts.get("cuda", ""))):
         return f"cuda>={int(major[0]) + 1}"
@@ -72,7 +114,45 @@ def retry_condition(kind: str, facts: Mapping[str, str]) -> str | None:
         return f"gpu.memory_gb>{size}"
     if kind in _PACKAGE_KINDS and (release := facts.get("sglang")):
         return f"sglang>{release}"
+    if kind == SLOW and (workload := facts.get(WORKLOAD)):
+        return f"{WORKLOAD}!={workload}"
     return None
+
+
+def with_earlier(condition: str | None, earlier: str | None) -> str | None:
+    """The condition of a change that was tried under another workload before: that workload is none to try it under again."""
+    if condition is None or earlier is None:
+        return condition
+    now, before = _terms(condition), _terms(earlier)
+    if not any(_is_other_workload(t) for t in now):
+        return condition
+    return conjunction([*now, *(t for t in before if _is_other_workload(t) and t not in now)])
+
+
+def _terms(condition: str) -> list[Term]:
+    try:
+        return list(parse_condition(condition).terms)
+    except ValueError:
+        return []
+
+
+def _is_other_workload(term: Term) -> bool:
+    return (term.fact, term.operator) == (WORKLOAD, "!=")
+
+
+def of_software(condition: str | None) -> bool:
+    """Whether a condition speaks of what an environment brings along, and of neither the machine nor the workload."""
+    facts = [t.fact for t in _terms(condition or "")]
+    return bool(facts) and not any(f.startswith(("gpu.", "compute_capability", WORKLOAD)) for f in facts)
+
+
+PASSING = frozenset({"port-in-use", "peer-died", "download-failed", "environment"})
+"""Kinds of failures that another try may not meet again."""
+
+
+def says_nothing(failure: Failure) -> bool:
+    """Whether the failure says nothing about the change: the baseline's own, or one that another try may not meet."""
+    return failure.arm == "baseline" or (failure.kind in PASSING and failure.stage == "launch")
 
 
 _MEMORY_FLAG = "mem-fraction-static"
@@ -84,10 +164,10 @@ def no_value_works(change: Change, kind: str, earlier: Sequence[tuple[Change, st
     `earlier` are changes that failed before, each with its kind of cause. When one value leaves no room for the weights
     and another none for what comes after them, the room between the two is empty.
     """
-    if _MEMORY_FLAG not in change.flags:
+    if not any(flag_name(name) == _MEMORY_FLAG for name in change.flags):
         return None
     for other, cause in earlier:
-        value = other.flags.get(_MEMORY_FLAG)
+        value = next((v for name, v in other.flags.items() if flag_name(name) == _MEMORY_FLAG), None)
         if value is not None and {kind, cause} & {"memory-fraction-too-low"} and {kind, cause} & _MEMORY_KINDS:
             return (
                 f"--{_MEMORY_FLAG} {value} failed the other way round ({cause}): no value works, "
@@ -108,9 +188,29 @@ def blame(parts: Sequence[Part], cause: Cause | None) -> Blame:
     """The part whose own words stand in the evidence of the failure. Words that several parts share count for none."""
     if cause is None:
         return Blame(None, "the log names no cause")
+    return blame_words(parts, " ".join([cause.summary, *(e.text for e in cause.evidence)]))
+
+
+def blame_failure(parts: Sequence[Part], failure: Failure) -> Blame:
+    """The same for a failure as it stands in the journal. A patch or an environment that cannot be prepared is the part
+    that brings it."""
+    if failure.stage == "prepare":
+        own = [p for p in parts if (p.change.patch if failure.kind == "patch" else p.change.environment)]
+        if len(own) == 1:
+            return Blame(own[0], "it could not be prepared")
+    evidence = [_PLACE.sub("", line) for line in failure.evidence]
+    return blame_words(parts, " ".join([failure.summary, *evidence]))
+
+
+_PLACE = re.compile(r"\A\S{1,300}:\d{1,9}: ")
+"""Where a line of evidence stands, in front of what it says."""
+
+
+def blame_words(parts: Sequence[Part], words_of_failure: str) -> Blame:
+    """The part whose own words stand in `words_of_failure`."""
     if len(parts) == 1:
         return Blame(parts[0], "it was the only change")
-    text = " ".join([cause.summary, *(e.text for e in cause.evidence)]).lower()
+    text = words_of_failure.lower()
     words = [_words(part.change) for part in parts]
     found = []
     for index, mine in enumerate(words):

@@ -6,12 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from optagent.agent.bundling import Bundle, bundle_of, to_take_out, together, without
 from optagent.agent.change import Change
 from optagent.agent.plan.model import Item
-from optagent.agent.records import Option, Question
+from optagent.agent.records import Option, Question, Split
+from optagent.agent.searching import next_of
 from optagent.agent.situation import Situation
 from optagent.agent.standing import Kind, Standing, standing
 from optagent.agent.verdict import expected_pairs, too_noisy
+from optagent.tools.calls.configuration import Configuration
 
 
 class Verb(StrEnum):
@@ -25,13 +28,21 @@ class StepKind(StrEnum):
     ITEM = "item"
     CONFIRM = "confirm"
     RESUME = "resume"
+    TRIAL = "trial"
+    BUNDLE = "bundle"
 
 
 @dataclass(frozen=True)
 class Step:
+    """What is done next. `change` is what is tried where that is not the item's own; `items` make up a bundle; `without`
+    is the baseline without the item, when that is what the item is held against."""
+
     kind: StepKind
     title: str
     item: Item | None = None
+    change: Change | None = None
+    items: tuple[Item, ...] = ()
+    without: Configuration | None = None
 
 
 @dataclass(frozen=True)
@@ -40,7 +51,8 @@ class Decision:
 
     `questions` are those that are new (their ids still empty): asked now, whatever the verb, and parked. With ASK,
     `reason` names why nothing else can go on. `reopened` are dead ends whose condition is met, with that reason; `moot`
-    are open questions whose reason is gone, by their ids. `about_the_world`: what is asked is about no single item.
+    are open questions whose reason is gone, by their ids. `about_the_world`: what is asked is about no single item. `splits`
+    are items to be taken apart from now on, `moved` those that evidence moved in the plan's order, a line each.
     """
 
     verb: Verb
@@ -52,6 +64,8 @@ class Decision:
     reopened: tuple[tuple[str, str], ...] = ()
     moot: tuple[str, ...] = ()
     about_the_world: bool = False
+    splits: tuple[Split, ...] = ()
+    moved: tuple[str, ...] = ()
 
 
 World = Callable[[Situation], Question | None]
@@ -60,7 +74,11 @@ World = Callable[[Situation], Question | None]
 def decide(situation: Situation) -> Decision:
     """Continue(step), Ask(questions) or Finish, each with its reasons. Same situation, same answer."""
     decision = _decide(situation)
-    return replace(decision, moot=_moot(situation, decision))
+    decision = replace(decision, moot=_moot(situation, decision))
+    if not decision.standings:
+        return decision
+    moved = tuple(m.line for m in situation.ranking.moved)
+    return replace(decision, splits=situation.due_splits, moved=moved)
 
 
 def _moot(situation: Situation, decision: Decision) -> tuple[str, ...]:
@@ -104,11 +122,46 @@ def _decide(situation: Situation) -> Decision:
     if question := _noise_question(situation):
         return _ask_about_the_world(situation, question, standings)
     if runnable:
-        return go(
-            Step(StepKind.ITEM, runnable[0].item.title, runnable[0].item), "runnable", _why_item(runnable[0], standings)
-        )
+        return go(*_next_try(situation, runnable, standings))
     because = "nothing else can run: the kept changes together are held against the first baseline, side by side"
     return go(Step(StepKind.CONFIRM, "kept changes against the first baseline"), "confirm", because)
+
+
+def _next_try(
+    situation: Situation, runnable: Sequence[Standing], standings: Sequence[Standing]
+) -> tuple[Step, str, str]:
+    """(step, reason, why) of the next item; of several at once where that saves launches."""
+    inside = {s.item.id: b for s in runnable if (b := _came_in_with(s.item, situation))}
+    fresh = [s for s in runnable if s.item.id not in inside]
+    bundle = bundle_of([s.item for s in fresh if not situation.was_tried(s.item.id)], situation.bundles)
+    if situation.bundling and bundle:
+        names = ", ".join(i.id for i in bundle)
+        because = f"a launch takes long, and these are safe together; each is looked at alone afterwards: {names}"
+        title = f"{len(bundle)} items together"
+        return Step(StepKind.BUNDLE, title, None, together(bundle), bundle), "bundle", because
+    if fresh:
+        chosen = fresh[0]
+        if chosen.item.space:
+            return _searching(situation, chosen.item, _why_item(chosen, standings))
+        return Step(StepKind.ITEM, chosen.item.title, chosen.item), "runnable", _why_item(chosen, standings)
+    chosen = runnable[0]
+    came_in = inside[chosen.item.id]
+    less = without(situation.baseline.configuration, chosen.item.change or Change(), came_in.base)
+    because = f"it was kept together with others ({came_in.experiment}): it is taken out to see whether it is missed"
+    return Step(StepKind.ITEM, chosen.item.title, chosen.item, without=less), "take-out", because
+
+
+def _searching(situation: Situation, item: Item, why: str) -> tuple[Step, str, str]:
+    searched = next_of(
+        item, situation.baseline.configuration, situation.searches.get(item.id, ()), situation.noise,
+        situation.direction, situation.seed,
+    )  # fmt: skip
+    kind = StepKind.TRIAL if searched.look else StepKind.ITEM
+    return Step(kind, item.title, item, searched.change), "search", f"{why}; {searched.words}"
+
+
+def _came_in_with(item: Item, situation: Situation) -> Bundle | None:
+    return to_take_out(item, situation.bundles, situation.removals.get(item.id, ()))
 
 
 def _still_wanted(situation: Situation, standings: Sequence[Standing]) -> bool:
@@ -117,6 +170,8 @@ def _still_wanted(situation: Situation, standings: Sequence[Standing]) -> bool:
     if under_way is None or under_way.item is None:
         return under_way is not None
     found = next((s for s in standings if s.item.id == under_way.item and s.kind is Kind.RUNNABLE), None)
+    if found is not None and found.item.space:
+        return True
     return found is not None and (found.item.change or Change()) == under_way.change
 
 
@@ -213,7 +268,7 @@ def _why_measure(situation: Situation) -> str:
 
 
 def _why_item(chosen: Standing, standings: Sequence[Standing]) -> str:
-    before = [s for s in standings[: standings.index(chosen)] if s.kind is not Kind.DONE]
+    before = [s for s in standings[: standings.index(chosen)] if s.kind is not Kind.DONE and not s.final]
     passed = "; ".join(f"{s.item.id} {s.because}" for s in before[:4])
     rank = f"rank {chosen.item.rank}" if chosen.item.rank is not None else "no rank"
     return f"{rank}, {chosen.because}" + (f" (passed over: {passed})" if passed else "")

@@ -5,18 +5,19 @@ They are called again after a crash, so each looks first at what the journal alr
 
 from __future__ import annotations
 
-from optagent.agent.cells import Cell, next_cell
+from optagent.agent.cells import Cell, Wanted, next_cell
 from optagent.agent.change import Change
 from optagent.agent.dead_ends import cause_text, log_evidence
 from optagent.agent.decide import Step, StepKind
-from optagent.agent.judging import judgement
-from optagent.agent.ledger import BASELINE, CONFIRM, ITEM, Experiment, Failure
+from optagent.agent.judging import Rules, judgement, series_for
+from optagent.agent.ledger import BASELINE, BUNDLE, CONFIRM, ITEM, TRIAL, Experiment, Failure, Launches
+from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Status
 from optagent.agent.plan_sync import set_status
 from optagent.agent.reconcile import sha256
 from optagent.agent.reconciling import install, stop_server
-from optagent.agent.session import Session, next_id
-from optagent.agent.situation import noise_for
+from optagent.agent.session import Session, next_id, number_of
+from optagent.agent.spending import costs_of, forecast, runs_wanted
 from optagent.agent.verdict import Judgement
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.patch import RestoreCheckout
@@ -38,25 +39,59 @@ def begin(session: Session, step: Step) -> Experiment:
     item = step.item
     body: dict[str, object] = {
         "id": next_id("E", len(ledger.experiments)), "title": step.title, "base": baseline.configuration,
-        "kind": {StepKind.BASELINE: BASELINE, StepKind.ITEM: ITEM, StepKind.CONFIRM: CONFIRM}[step.kind],
+        "kind": KIND_OF[step.kind], "repeats": _runs_wanted(session),
     }  # fmt: skip
     if step.kind is StepKind.BASELINE:
         body["goal"] = _launches_wanted(session)
     elif step.kind is StepKind.CONFIRM:
         assert ledger.first_baseline is not None
         body |= {"base": ledger.first_baseline.configuration, "candidate": baseline.configuration}
-    elif item is not None:
-        body |= {"item": item.id, "change": item.change or Change()}
+    else:
+        body |= {
+            "change": step.change or (item.change if item else None) or Change(),
+            "pooled": session.config.measuring.pool,
+        }
+        body |= {"item": item.id} if item is not None else {"items": [i.id for i in step.items]}
+        body |= {"goal": 1} if step.kind is StepKind.TRIAL else {}
+        body |= {"removal": True, "candidate": step.without} if step.without is not None else {}
     session.note("experiment", body, str(body["id"]))
     if item is not None:
         set_status(session, item.id, Status.TRYING)
-    return session.ledger.experiments[str(body["id"])]
+    begun = session.ledger.experiments[str(body["id"])]
+    _tell_costs(session, begun)
+    return begun
+
+
+KIND_OF = {
+    StepKind.BASELINE: BASELINE, StepKind.ITEM: ITEM, StepKind.CONFIRM: CONFIRM, StepKind.TRIAL: TRIAL,
+    StepKind.BUNDLE: BUNDLE,
+}  # fmt: skip
+
+
+def _runs_wanted(session: Session) -> int:
+    """Runs a launch: the number that makes verdicts cheapest, as far as noise and costs are known."""
+    config, ledger = session.config, session.ledger
+    spread = ledger.spread_in(session.baseline().configuration.environment)
+    costs = costs_of(ledger.launch_s, ledger.run_s)
+    return runs_wanted(spread, costs, config.objective.min_effect, config.measuring.runs)
+
+
+def _tell_costs(session: Session, experiment: Experiment) -> None:
+    """How many launches the verdict is expected to take, said before the first of them."""
+    if experiment.kind in (BASELINE, TRIAL):
+        return
+    ledger = session.ledger
+    spread = ledger.spread_in(experiment.base.environment)
+    pool = len(ledger.launches_of(experiment.base)) if experiment.pooled else None
+    costs = costs_of(ledger.launch_s, ledger.run_s)
+    told = forecast(spread, costs, session.config.objective.min_effect, experiment.repeats, pool)
+    session.narrator.tell("plain", told.sentence(spread))
 
 
 def _launches_wanted(session: Session) -> int:
     """Enough launches that the noise of this environment is known, and at least those that check the baseline."""
     measuring, environment = session.config.measuring, session.baseline().configuration.environment
-    known = sum(n.df for n in session.ledger.noise_in(environment))
+    known = session.ledger.spread_in(environment).launch_df
     return max(measuring.sentinel_launches, measuring.calibration_launches - known)
 
 
@@ -67,7 +102,43 @@ def _abandon(session: Session, experiment: Experiment) -> None:
 
 
 def plan_cell(session: Session, experiment: Experiment) -> Cell | None:
-    return next_cell(experiment, session.config.measuring.seed)
+    return next_cell(experiment, session.config.measuring.seed, _wanted(session, experiment))
+
+
+def _wanted(session: Session, experiment: Experiment) -> Wanted:
+    """Which arm would tell more now, and whether the baseline is due to be looked at again."""
+    ledger = session.ledger
+    base = ledger.launches_of(experiment.base)
+    if not experiment.pooled or not experiment.values("candidate"):
+        return Wanted()
+    since = number_of(experiment.id) - number_of(base.experiments[-1]) if len(base) else 0
+    series = series_for(
+        experiment, _rules(session), base, _launches(session, experiment), _noise_elsewhere(session, experiment)
+    )
+    changed = series.prefers_changed(ledger.measured_launches + 1)
+    arm = "candidate" if changed != experiment.removal else "baseline"
+    due = since > session.config.measuring.sentinel_every or experiment.candidate_waits
+    return Wanted(arm if len(base) else "baseline", due)
+
+
+def _launches(session: Session, experiment: Experiment) -> Launches:
+    return session.ledger.launches_of(experiment.candidate) if experiment.candidate else Launches()
+
+
+def _noise_elsewhere(session: Session, experiment: Experiment) -> Noise | None:
+    """The noise of this environment as other launches showed it than those of the experiment's base in this sitting, which
+    are judged themselves."""
+    ledger = session.ledger
+    here = ledger.launches_of(experiment.base).before(experiment.id).spread
+    return ledger.spread_in(experiment.base.environment).without_launches(here).noise(experiment.repeats)
+
+
+def _rules(session: Session) -> Rules:
+    config = session.config
+    return Rules(
+        config.objective.direction, config.objective.min_effect, config.measuring.max_pairs,
+        config.measuring.baseline_tolerance, config.measuring.guards,
+    )  # fmt: skip
 
 
 def configuration_of(experiment: Experiment, arm: str) -> Configuration:
@@ -75,13 +146,14 @@ def configuration_of(experiment: Experiment, arm: str) -> Configuration:
     return experiment.base if arm == "baseline" or candidate is None else candidate
 
 
-def measured_before(session: Session, experiment: Experiment, cell: Cell) -> bool:
+def measured_before(session: Session, experiment: Experiment, cell: Cell, repeat: int = 0) -> bool:
     """Whether the cell's benchmark had finished before a crash: its result stands in the journal, only the run is missing."""
-    return session.journal.find("result", bench_key(session, experiment, cell)) is not None
+    return session.journal.find("result", bench_key(session, experiment, cell, repeat)) is not None
 
 
-def bench_key(session: Session, experiment: Experiment, cell: Cell) -> str:
-    return f"{cell.name}:bench:{run_mark(session, experiment, cell)}"
+def bench_key(session: Session, experiment: Experiment, cell: Cell, repeat: int = 0) -> str:
+    again = f":{repeat + 1}" if repeat else ""
+    return f"{cell.name}:bench:{run_mark(session, experiment, cell)}{again}"
 
 
 def run_mark(session: Session, experiment: Experiment, cell: Cell) -> str:
@@ -128,7 +200,11 @@ def arrange(session: Session, configuration: Configuration, key: str) -> None:
 def progress(experiment: Experiment, cell: Cell) -> str:
     if experiment.kind == BASELINE:
         return f"{cell.pair} of {experiment.goal}"
-    return "screen" if cell.pair == 1 and cell.arm == "candidate" else f"pair {cell.pair}"
+    if experiment.kind == TRIAL:
+        return "a point of the search"
+    if cell.pair == 1 and cell.arm == "candidate":
+        return "screen"
+    return f"launch {cell.pair}" if experiment.pooled else f"pair {cell.pair}"
 
 
 def failure_of(cell: Cell, launched: Launched, log: str) -> Failure:
@@ -148,12 +224,15 @@ def failure_of(cell: Cell, launched: Launched, log: str) -> Failure:
 
 def judge(session: Session, experiment: Experiment) -> Judgement:
     """The verdict so far, by the rule alone."""
-    config = session.config
+    ledger = session.ledger
+    noise = (
+        _noise_elsewhere(session, experiment)
+        if experiment.pooled
+        else ledger.noise_in(experiment.base.environment, experiment.repeats)
+    )
     return judgement(
-        experiment, baseline=session.baseline(), pool=session.ledger.values_of(experiment.base),
-        noise=noise_for(session.ledger, experiment.base.environment), direction=config.objective.direction,
-        min_effect=config.objective.min_effect, max_pairs=config.measuring.max_pairs,
-        tolerance=config.measuring.baseline_tolerance, guards=config.measuring.guards,
+        experiment, _rules(session), baseline=session.baseline(), base=ledger.launches_of(experiment.base),
+        candidate=_launches(session, experiment), noise=noise,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from optagent.agent.noise import Noise, with_pairs
+from optagent.agent.noise import Noise, with_groups, with_pairs
 
 MARGIN = 0.03
 """Loss that is allowed where nothing else is said, as a fraction."""
@@ -20,21 +20,26 @@ Harm = Literal["harmless", "harmful", "open"]
 
 @dataclass(frozen=True)
 class Guard:
-    """(baseline, candidate) pairs of one metric, in the order of the objective's; `direction` is where better lies."""
+    """One metric's values, beside the objective's: (baseline, candidate) `pairs`, or with `unpaired` all values of the one
+    and of the other. `direction` is where better lies."""
 
-    pairs: Sequence[tuple[float, float]]
+    pairs: Sequence[tuple[float, float]] = ()
     margin: float = MARGIN
     direction: str = "min"
+    unpaired: tuple[Sequence[float], Sequence[float]] | None = None
+
+    @property
+    def measured(self) -> bool:
+        return bool(self.pairs) or bool(self.unpaired and all(self.unpaired))
 
 
 def harm(guard: Guard, noise: Noise | None) -> tuple[Harm, float]:
     """Whether the guard got worse, and by which fraction. `noise` is the objective's: a guard is never taken to be
     quieter, and noisier where its own pairs say so."""
-    losses = [_loss(b, c, guard.direction) for b, c in guard.pairs]
-    if not losses:
+    if not guard.measured:
         return "open", 0.0
-    mean, allowed = sum(losses) / len(losses), 100 * math.log1p(guard.margin)
-    doubt = _bound(losses, noise)
+    mean, doubt = _loss(guard, noise)
+    allowed = 100 * math.log1p(guard.margin)
     if mean + doubt <= allowed:
         return "harmless", math.expm1(mean / 100)
     return ("harmful" if mean > allowed and mean - doubt > 0 else "open"), math.expm1(mean / 100)
@@ -51,17 +56,23 @@ def harmful(guards: Mapping[str, Guard], noise: Noise | None, last: bool) -> str
 
 def still_open(guards: Mapping[str, Guard], noise: Noise | None) -> str | None:
     """The first guard that more pairs have to tell about; None when there is none."""
-    return next((name for name, guard in guards.items() if guard.pairs and harm(guard, noise)[0] == "open"), None)
+    return next((name for name, guard in guards.items() if guard.measured and harm(guard, noise)[0] == "open"), None)
 
 
-def _loss(baseline: float, candidate: float, direction: str) -> float:
-    ratio = 100 * math.log(candidate / baseline)
-    return ratio if direction == "min" else -ratio
+def _loss(guard: Guard, noise: Noise | None) -> tuple[float, float]:
+    """(estimate of the loss in log per cent, how far the true one may lie above it, one-sided 95 %)."""
+    sign = 1 if guard.direction == "min" else -1
+    if guard.unpaired is None:
+        losses = [sign * 100 * math.log(candidate / baseline) for baseline, candidate in guard.pairs]
+        own = with_pairs(noise, losses)
+        return sum(losses) / len(losses), _quantile(own.df) * own.pair_sd / math.sqrt(len(losses))
+    base, cand = ([100 * math.log(v) for v in values] for values in guard.unpaired)
+    own = with_groups(noise, [base, cand])
+    loss = sign * (sum(cand) / len(cand) - sum(base) / len(base))
+    return loss, _quantile(own.df) * own.pair_sd * math.sqrt((1 / len(base) + 1 / len(cand)) / 2)
 
 
-def _bound(losses: Sequence[float], noise: Noise | None) -> float:
-    """How far the true loss may lie above its estimate, one-sided 95 %."""
+def _quantile(df: int) -> float:
     from scipy.special import stdtrit
 
-    own = with_pairs(noise, losses)
-    return float(stdtrit(own.df, 0.95)) * own.pair_sd / math.sqrt(len(losses))
+    return float(stdtrit(df, 0.95))

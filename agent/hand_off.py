@@ -10,6 +10,7 @@ from optagent.agent.errors import OptagentError
 from optagent.agent.handoff.model import Handoff
 from optagent.agent.ledger import BASELINE, CONFIRM, Experiment, Ledger, total_gain
 from optagent.agent.orient import latest_handoff
+from optagent.agent.plan.model import Status
 from optagent.agent.records import Attempt, Claim, InFlight, Lesson, NextStep, Part
 from optagent.agent.session import Session
 from optagent.agent.standing import Kind, Standing
@@ -124,6 +125,7 @@ def attempts(ledger: Ledger) -> list[Attempt]:
 
 def _row(e: Experiment) -> Attempt:
     change = describe(e.change) if e.kind != CONFIRM else "all kept changes"
+    change = f"taken out again: {change}" if e.removal else change
     runs = tuple(r.evidence for r in e.runs if r.valid and r.evidence)[:2]
     failed = tuple(line for f in e.failures[-1:] for line in f.evidence[:2])
     return Attempt(
@@ -147,7 +149,17 @@ def _short(value: float | None) -> float | None:
 
 
 def _lessons(ledger: Ledger) -> list[Lesson]:
-    return list(ledger.lessons[-MOST_LESSONS:])
+    return [*ledger.lessons[-MOST_LESSONS:], *_split_apart(ledger)]
+
+
+def _split_apart(ledger: Ledger) -> list[Lesson]:
+    """What became of the parts of changes that were taken apart."""
+    found = []
+    for split in list(ledger.splits.values())[-MOST_LESSONS:]:
+        ends = "; ".join(f"{p.title}: {ledger.item_status.get(p.id, Status.OPEN)}" for p in split.parts)
+        evidence = (split.experiment,) if split.experiment else ()
+        found.append(Lesson(f"{split.item} was taken apart, since {split.because}. {ends}", evidence, True))
+    return found
 
 
 def _in_flight(ledger: Ledger) -> list[InFlight]:

@@ -2,52 +2,145 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from optagent.agent.cells import hopeless
 from optagent.agent.guards import Guard
-from optagent.agent.ledger import BASELINE, ITEM, Experiment
+from optagent.agent.ledger import BASELINE, CONFIRM, TRIAL, Experiment, Launches
 from optagent.agent.noise import Noise, noise_of
 from optagent.agent.records import Baseline
-from optagent.agent.verdict import Judgement, Verdict, geometric_mean, judge, screen
+from optagent.agent.series import Made, Series, series_of
+from optagent.agent.verdict import MIN_PAIRS, Judgement, Verdict, gain, geometric_mean, judge, judge_series, screen
+
+CONFIRMING_PAIRS = 4
+"""Pairs at least in which the kept changes together are held against the first baseline: what was kept is what came out
+high, so the sum of the effects says too much."""
+
+
+BY_CHANCE = 3.0
+"""Standard deviations that a baseline may lie from its record."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What a verdict is given by, as the campaign is configured. `tolerance` is how far a baseline may lie from its record;
+    `guards` are metrics that must not get worse, each with the loss that is allowed."""
+
+    direction: str = "max"
+    min_effect: float = 0.02
+    max_pairs: int = 12
+    tolerance: float = 0.03
+    guards: Mapping[str, float] = field(default_factory=dict)
 
 
 def judgement(
     experiment: Experiment,
+    rules: Rules,
     *,
     baseline: Baseline,
-    pool: Sequence[float],
+    base: Launches,
+    candidate: Launches,
     noise: Noise | None,
-    direction: str,
-    min_effect: float,
-    max_pairs: int,
-    tolerance: float,
-    guards: Mapping[str, float],
 ) -> Judgement:
-    """The verdict so far. `pool` are this sitting's results of the experiment's base; without `noise`, theirs is taken."""
+    """The verdict so far. `base` and `candidate` are all of this sitting's launches of the two configurations."""
     if reason := hopeless(experiment):
         return Judgement(Verdict.INVALID, reason)
     if experiment.kind == BASELINE:
-        return _baseline(experiment, baseline, tolerance)
-    if noise is None and len(pool) > 1:
-        noise = noise_of(list(pool))
-    pairs, candidates = experiment.pairs(), experiment.values("candidate")
-    first = candidates.get(1) if experiment.kind == ITEM and not pairs and pool else None
-    if first is not None and noise is not None and (lost := screen(pool, first, noise, direction)):
-        return lost
-    judged = judge(
-        pairs,
-        noise,
-        direction=direction,
-        min_effect=min_effect,
-        max_pairs=max_pairs,
-        guards=_guards(experiment, guards),
-    )
+        return _baseline(experiment, baseline, rules.tolerance, noise)
+    if experiment.kind == TRIAL:
+        return _trial(experiment, base, rules.direction)
+    if experiment.pooled:
+        judged = _in_series(experiment, rules, base, candidate, noise)
+    else:
+        judged = _paired(experiment, rules, base, noise)
     return replace(judged, verdict=Verdict.INCONCLUSIVE) if judged.verdict is Verdict.TOO_NOISY else judged
 
 
-def _baseline(experiment: Experiment, baseline: Baseline, tolerance: float) -> Judgement:
+def series_for(
+    experiment: Experiment, rules: Rules, base: Launches, candidate: Launches, noise: Noise | None
+) -> Series:
+    """The launches of both configurations in the order of their time. The candidate's are those of this experiment alone:
+    a configuration that came out well before is launched afresh. `noise` is what other launches than these showed."""
+    own = candidate.of(experiment.id)
+    sides = ((base, experiment.removal), (own, not experiment.removal))
+    made = [
+        Made(at, changed, gain(1.0, value, rules.direction))
+        for launches, changed in sides
+        for at, value in zip(launches.at, launches.values, strict=True)
+    ]
+    return series_of(made, noise)
+
+
+def _in_series(
+    experiment: Experiment, rules: Rules, base: Launches, candidate: Launches, noise: Noise | None
+) -> Judgement:
+    """The item's verdict: what has it against what has not, whichever of the two is the baseline at present."""
+    own = candidate.of(experiment.id)
+    if own.values and experiment.candidate_waits:
+        return Judgement(Verdict.MORE, "the baseline's output is not known yet")
+    without, with_it = (own, base) if experiment.removal else (base, own)
+    return judge_series(
+        series_for(experiment, rules, base, candidate, noise),
+        (len(without), len(with_it), len(own)),
+        min_effect=rules.min_effect,
+        max_launches=rules.max_pairs,
+        guards={
+            name: Guard(margin=margin, unpaired=(_metric(without, name), _metric(with_it, name)))
+            for name, margin in rules.guards.items()
+        },
+        noise=noise,
+    )
+
+
+def _paired(experiment: Experiment, rules: Rules, base: Launches, noise: Noise | None) -> Judgement:
+    if noise is None and len(base) > 1:
+        noise = noise_of(base.values)
+    pairs, candidates = experiment.pairs(), experiment.values("candidate")
+    if experiment.removal:
+        pairs = [(without, with_it) for with_it, without in pairs]
+    screened = experiment.kind != CONFIRM and not experiment.removal and not pairs and bool(base.values)
+    first = candidates.get(1) if screened else None
+    if first is not None and noise is not None and (lost := screen(base.values, first, noise, rules.direction)):
+        return lost
+    return judge(
+        pairs,
+        noise,
+        direction=rules.direction,
+        min_effect=rules.min_effect,
+        max_pairs=rules.max_pairs,
+        guards=_guards(experiment, rules.guards),
+        min_pairs=min(CONFIRMING_PAIRS, rules.max_pairs) if experiment.kind == CONFIRM else MIN_PAIRS,
+    )
+
+
+def _metric(launches: Launches, name: str) -> list[float]:
+    return [metrics[name] for metrics in launches.metrics if name in metrics]
+
+
+def _trial(experiment: Experiment, base: Launches, direction: str) -> Judgement:
+    """A point of a search is looked at, never kept: the best of them is then held against the baseline afresh."""
+    values = list(experiment.values("candidate").values())
+    if len(values) < experiment.goal:
+        return Judgement(Verdict.MORE, "nothing measured yet")
+    value = geometric_mean(values)
+    if not base.values:
+        return Judgement(Verdict.INCONCLUSIVE, f"{value:.4g} at this point of the search")
+    better = math.expm1(gain(geometric_mean(base.values), value, direction) / 100)
+    because = f"{value:.4g} at this point of the search, {better:+.1%} against {len(base)} launches of the baseline"
+    return Judgement(Verdict.INCONCLUSIVE, because, better)
+
+
+def allowed_off(tolerance: float, noise: Noise | None, launches: int, recorded: int) -> float:
+    """How far a baseline may lie from its record (a fraction): the tolerance, or what the noise explains if that is more."""
+    if noise is None:
+        return tolerance
+    by_chance = BY_CHANCE * noise.launch_sd * math.sqrt(1 / launches + 1 / max(1, recorded))
+    return max(tolerance, math.expm1(by_chance / 100))
+
+
+def _baseline(experiment: Experiment, baseline: Baseline, tolerance: float, noise: Noise | None) -> Judgement:
     values = list(experiment.values("baseline").values())
     if len(values) < experiment.goal:
         return Judgement(Verdict.MORE, f"{len(values)} of {experiment.goal} launches")
@@ -59,10 +152,10 @@ def _baseline(experiment: Experiment, baseline: Baseline, tolerance: float) -> J
     record = baseline.measurement
     if record is None:
         return Judgement(Verdict.KEEP, f"{what}; nothing was recorded before")
-    off = mean / record.value - 1
-    holds = abs(off) <= tolerance
+    off, allowed = mean / record.value - 1, allowed_off(tolerance, noise, len(values), record.runs)
+    holds = abs(off) <= allowed
     because = f"{what}; {off:+.1%} against the record of {record.value:.4g}" + (
-        "" if holds else f", out of {tolerance:.0%}"
+        "" if holds else f", out of {allowed:.0%}"
     )
     return Judgement(Verdict.KEEP if holds else Verdict.INCONCLUSIVE, because, off)
 
@@ -71,7 +164,12 @@ def _guards(experiment: Experiment, margins: Mapping[str, float]) -> dict[str, G
     """The complete pairs of each guarded metric (all are latencies, where less is better)."""
     found: dict[str, Guard] = {}
     for name, margin in margins.items():
-        metric = {(r.arm, r.pair): r.metrics[name] for r in experiment.runs if r.valid and r.metrics.get(name, 0) > 0}
+        metric = {
+            (arm, pair): geometric_mean([r.metrics[name] for r in runs])
+            for arm in ("baseline", "candidate")
+            for pair, runs in experiment.launches(arm).items()
+            if all(r.metrics.get(name, 0) > 0 for r in runs)
+        }
         pairs = sorted(n for arm, n in metric if arm == "candidate" and ("baseline", n) in metric)
         if pairs:
             found[name] = Guard([(metric["baseline", n], metric["candidate", n]) for n in pairs], margin)

@@ -6,28 +6,33 @@ step costs the same at the start of a campaign and after thousands of steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from optagent.agent.change import Change, change_from
 from optagent.agent.jsonable import from_body
-from optagent.agent.noise import Noise, noise_of
+from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Status
-from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Lesson, Measurement, Question
-from optagent.agent.verdict import Verdict
+from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Lesson, Measurement, Question, Split
+from optagent.agent.spread import Spread, spread_of
+from optagent.agent.verdict import Verdict, geometric_mean
 from optagent.tools.calls.configuration import Configuration, configuration_from
 from optagent.tools.calls.world import KnownProcess
 
 CHECKOUT_TOOLS = frozenset({"apply_patch", "keep_patch", "drop_patch", "restore_checkout"})
 NO_FACTS = frozenset(
     {"handoff", "sitting", "sitting-ended", "launched", "stopped", "intent", "result", "plan-written", "reconciled"}
+    | {"ranks"}
 )
 """Kinds of entries after which a new handoff would have nothing more to tell."""
 BAND_LENGTH = 40
 """So many of the latest comparisons of a configuration with itself are remembered."""
-BASELINE, ITEM, CONFIRM = "baseline", "item", "confirm"
-"""Kinds of experiments: measuring the baseline, trying an item, holding the best against the first baseline."""
+BASELINE, ITEM, CONFIRM, TRIAL, BUNDLE = "baseline", "item", "confirm", "trial", "bundle"
+"""Kinds of experiments: measuring the baseline, trying an item, holding the best against the first baseline, looking at
+one point of an item's search, trying several items at once."""
+COSTS_REMEMBERED = 20
+"""So many of the latest launches and runs tell what one takes."""
 
 
 class Entry(Protocol):
@@ -47,7 +52,8 @@ class Entry(Protocol):
 
 @dataclass(frozen=True)
 class Run:
-    """One valid or invalid benchmark run: of which arm (baseline or candidate), in which pair, with which value."""
+    """One valid or invalid benchmark run: of which arm (baseline or candidate), in which pair, with which value. Runs of
+    the same arm and pair were made in one launch. `elapsed_s` is what it took, warm-up included."""
 
     arm: str
     pair: int
@@ -56,6 +62,44 @@ class Run:
     because: str = ""
     metrics: dict[str, float] = field(default_factory=dict)
     evidence: str = ""
+    elapsed_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Launches:
+    """What launches of one configuration gave in this sitting, in the order of time: a value each, the mean over its runs,
+    and the means of its other metrics. `experiments` says which experiment each belongs to, `at` which launch of the
+    campaign it was, of those that were measured."""
+
+    values: tuple[float, ...] = ()
+    metrics: tuple[dict[str, float], ...] = ()
+    experiments: tuple[str, ...] = ()
+    at: tuple[int, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def of(self, experiment: str) -> Launches:
+        """Those of one experiment alone."""
+        return self._at([i for i, name in enumerate(self.experiments) if name == experiment])
+
+    def before(self, experiment: str) -> Launches:
+        """Those of other experiments, which came before it."""
+        return self._at([i for i, name in enumerate(self.experiments) if name != experiment])
+
+    def _at(self, kept: Sequence[int]) -> Launches:
+        return Launches(
+            tuple(self.values[i] for i in kept),
+            tuple(self.metrics[i] for i in kept),
+            tuple(self.experiments[i] for i in kept),
+            tuple(self.at[i] for i in kept),
+        )
+
+    @property
+    def spread(self) -> Spread:
+        """What the launches of each experiment differ by, as an experiment's verdict adds it to what is known."""
+        names = dict.fromkeys(self.experiments)
+        return sum((spread_of([[v] for v in self.of(name).values]) for name in names), Spread())
 
 
 @dataclass(frozen=True)
@@ -73,7 +117,12 @@ class Failure:
 class Experiment:
     """A change on the baseline, and all that happened to it. `verdict` is empty until it is settled, `latest` says
     whether a run or a failure came last. `gated` has an arm for each examination that it passed, `candidate_gate` is the
-    entry of the candidate's as long as there is no verdict."""
+    entry of the candidate's as long as there is no verdict.
+
+    `repeats` is how many runs a launch gets. With `pooled` the candidate is held against all of the baseline's launches
+    of this sitting, until `drift` says why not; from pair `paired_from` on it is then held against them in pairs. With
+    `removal` the item is in the base already, and the candidate is what is left without it. `items` are those that a
+    bundle is made of. `versions` are those that the candidate's environment ran on, where they were recorded."""
 
     id: str
     kind: str
@@ -84,6 +133,10 @@ class Experiment:
     change: Change = field(default_factory=Change)
     candidate: Configuration | None = None
     goal: int = 0
+    repeats: int = 1
+    pooled: bool = False
+    removal: bool = False
+    items: tuple[str, ...] = ()
     runs: tuple[Run, ...] = ()
     failures: tuple[Failure, ...] = ()
     gated: tuple[str, ...] = ()
@@ -95,10 +148,25 @@ class Experiment:
     high: float | None = None
     began: str = ""
     latest: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def candidate_waits(self) -> bool:
+        """Whether the candidate's output still has to be held against the baseline's."""
+        waits = self.candidate_gate is not None and not self.candidate_gate.get("held", True)
+        return waits and "baseline" not in self.gated
+
+    def launches(self, arm: str) -> dict[int, list[Run]]:
+        """Valid runs of one arm by pair: those of one launch together."""
+        found: dict[int, list[Run]] = {}
+        for r in self.runs:
+            if r.arm == arm and r.valid and r.value is not None:
+                found.setdefault(r.pair, []).append(r)
+        return found
 
     def values(self, arm: str) -> dict[int, float]:
-        """Valid results of one arm by pair."""
-        return {r.pair: r.value for r in self.runs if r.arm == arm and r.valid and r.value is not None}
+        """Valid results of one arm by pair: the geometric mean of a launch's runs."""
+        return {n: _mean_value(runs) for n, runs in self.launches(arm).items()}
 
     def pairs(self) -> list[tuple[float, float]]:
         """Complete (baseline, candidate) pairs in order."""
@@ -106,10 +174,20 @@ class Experiment:
         return [(base[n], candidate[n]) for n in sorted(base.keys() & candidate.keys())]
 
 
+def _mean_value(runs: Sequence[Run]) -> float:
+    values = [r.value for r in runs if r.value is not None]
+    return values[0] if len(values) == 1 else geometric_mean(values)
+
+
 @dataclass
 class Ledger:
     """Folded state. `lifted` are items whose own dead ends do not bind them until they have a verdict: an experiment on
     them is under way, or a question about them was asked, which happens only when no dead end binds them.
+
+    `noise` is the spread of launches and runs by environment, `launch_s` and `run_s` what the latest of them took in seconds.
+    `pools` are this sitting's launches by their configuration's fingerprint. Experiments by what they are: `bundles`,
+    `removals` and `trials` (of a search) by their item; `tried` are the items that were tried alone. `splits` are changes that
+    were taken apart, by their item; `ranks` the places that the items had when the plan was first read.
 
     By a configuration's fingerprint: `examined` is the entry of the first gate it passed, `evaluated` its score on tasks,
     `bands` how later launches of it compared with the first one, as a baseline; `bands` has the same by environment.
@@ -118,7 +196,7 @@ class Ledger:
 
     sitting, sitting-ended, reconciled, took-over, attempt, baseline, first-baseline, experiment, candidate, run,
     failure, gate, verdict, dead-end, reopened, item-status, plan-written, question, answer, withdrawn, intent, result, launched,
-    stopped, restored, handoff.
+    stopped, restored, handoff, split, ranks.
     """
 
     seq: int = 0
@@ -146,7 +224,17 @@ class Ledger:
     evaluated: dict[str, dict[str, Any]] = field(default_factory=dict)
     bands: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     questions: dict[str, Question] = field(default_factory=dict)
-    noise: dict[str, list[Noise]] = field(default_factory=dict)
+    noise: dict[str, Spread] = field(default_factory=dict)
+    launch_s: list[float] = field(default_factory=list)
+    run_s: list[float] = field(default_factory=list)
+    pools: dict[str, Launches] = field(default_factory=dict)
+    measured_launches: int = 0
+    bundles: list[str] = field(default_factory=list)
+    removals: dict[str, list[str]] = field(default_factory=dict)
+    trials: dict[str, list[str]] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
+    splits: dict[str, Split] = field(default_factory=dict)
+    ranks: dict[str, int | None] = field(default_factory=dict)
     processes: dict[tuple[int, float], str] = field(default_factory=dict)
     commands: dict[tuple[int, float], str] = field(default_factory=dict)
     known_dirt: set[str] = field(default_factory=set)
@@ -195,8 +283,13 @@ class Ledger:
     def of_item(self, item: str) -> list[Experiment]:
         return [e for e in self.experiments.values() if e.item == item]
 
-    def noise_in(self, environment: str) -> list[Noise]:
-        return self.noise.get(environment, [])
+    def spread_in(self, environment: str) -> Spread:
+        """How launches and runs vary in this environment, from all that was measured there."""
+        return self.noise.get(environment, Spread())
+
+    def noise_in(self, environment: str, runs: int = 1) -> Noise | None:
+        """The noise of a launch of so many runs in this environment; None when nothing is known of it."""
+        return self.spread_in(environment).noise(runs)
 
     def band_of(self, configuration: Configuration) -> list[dict[str, Any]]:
         """How this configuration compared with itself, or where that was not seen, any in its environment."""
@@ -213,16 +306,9 @@ class Ledger:
             ] == "candidate" and experiment.candidate else experiment.base, body
         return None
 
-    def values_of(self, configuration: Configuration) -> list[float]:
-        """Results of this configuration in this sitting, in whichever experiment they were measured."""
-        mark = configuration.fingerprint()
-        found: list[float] = []
-        for e in self.experiments.values():
-            if e.sitting == self.stretch and e.base.fingerprint() == mark:
-                found += e.values("baseline").values()
-            if e.sitting == self.stretch and e.candidate and e.candidate.fingerprint() == mark:
-                found += e.values("candidate").values()
-        return found
+    def launches_of(self, configuration: Configuration) -> Launches:
+        """This sitting's launches of this configuration, in whichever experiment they were made."""
+        return self.pools.get(configuration.fingerprint(), Launches())
 
 
 def fold(entries: Iterable[Entry]) -> Ledger:
@@ -238,6 +324,7 @@ def _sitting(ledger: Ledger, entry: Entry) -> None:
     ledger.founded = ledger.founded or entry.at
     if ledger.ended:
         ledger.stretch, ledger.ended, ledger.steps, ledger.started_at = entry.body["id"], False, 0, entry.at
+        ledger.pools.clear()
 
 
 def _sitting_ended(ledger: Ledger, entry: Entry) -> None:
@@ -295,10 +382,20 @@ def _experiment(ledger: Ledger, entry: Entry) -> None:
     ledger.experiments[b["id"]] = Experiment(
         id=b["id"], kind=b["kind"], title=b["title"], base=configuration_from(b["base"]), sitting=ledger.stretch,
         item=b.get("item"), change=change_from(b.get("change", {})), goal=b.get("goal", 0), began=entry.at,
+        repeats=b.get("repeats", 1), pooled=b.get("pooled", False), removal=b.get("removal", False),
+        items=tuple(b.get("items", ())),
         candidate=configuration_from(b["candidate"]) if b.get("candidate") else None,
     )  # fmt: skip
     if b.get("item"):
         ledger.lifted.add(b["item"])
+    if b["kind"] == BUNDLE:
+        ledger.bundles.append(b["id"])
+    if b.get("removal"):
+        ledger.removals.setdefault(b["item"], []).append(b["id"])
+    if b["kind"] == ITEM and b.get("item"):
+        ledger.tried.add(b["item"])
+    if b["kind"] == TRIAL:
+        ledger.trials.setdefault(b["item"], []).append(b["id"])
     ledger.steps += 1
 
 
@@ -309,13 +406,35 @@ def _edit(ledger: Ledger, entry: Entry, **changes: Any) -> Experiment:
 
 
 def _candidate(ledger: Ledger, entry: Entry) -> None:
-    _edit(ledger, entry, candidate=configuration_from(entry.body["configuration"]))
+    b = entry.body
+    _edit(ledger, entry, candidate=configuration_from(b["configuration"]), versions=dict(b.get("versions", {})))
 
 
 def _run(ledger: Ledger, entry: Entry) -> None:
     run = from_body(Run, entry.body["run"])
     runs = ledger.experiments[entry.body["experiment"]].runs
-    _edit(ledger, entry, runs=(*runs, run), latest="run")
+    done = _edit(ledger, entry, runs=(*runs, run), latest="run")
+    if run.elapsed_s is not None:
+        ledger.run_s = [*ledger.run_s[1 - COSTS_REMEMBERED :], run.elapsed_s]
+    configuration = done.candidate if run.arm == "candidate" else done.base
+    if run.valid and run.value is not None and configuration is not None:
+        mark = configuration.fingerprint()
+        ledger.measured_launches += len(done.launches(run.arm)[run.pair]) == 1
+        ledger.pools[mark] = _with_run(ledger.pools.get(mark, Launches()), done, run, ledger.measured_launches)
+
+
+def _with_run(pool: Launches, experiment: Experiment, run: Run, at: int) -> Launches:
+    """The pool with one more run: a launch of its own, or one more of the last launch."""
+    runs = experiment.launches(run.arm)[run.pair]
+    kept = len(pool) - (len(runs) > 1)
+    names = [n for n in run.metrics if all(r.metrics.get(n, 0) > 0 for r in runs)]
+    means = {n: geometric_mean([r.metrics[n] for r in runs]) for n in names}
+    return Launches(
+        (*pool.values[:kept], _mean_value(runs)),
+        (*pool.metrics[:kept], means),
+        (*pool.experiments[:kept], experiment.id),
+        (*pool.at[:kept], at),
+    )
 
 
 def _failure(ledger: Ledger, entry: Entry) -> None:
@@ -349,9 +468,10 @@ def _verdict(ledger: Ledger, entry: Entry) -> None:
         effect=b.get("effect"), low=b.get("low"), high=b.get("high"), candidate_gate=None,
     )  # fmt: skip
     for arm, configuration in (("baseline", done.base), ("candidate", done.candidate)):
-        values = list(done.values(arm).values())
-        if configuration and len(values) >= 2:
-            ledger.noise.setdefault(configuration.environment, []).append(noise_of(values))
+        if configuration:
+            shown = [[r.value for r in runs if r.value is not None] for runs in done.launches(arm).values()]
+            found = ledger.spread_in(configuration.environment) + spread_of(shown)
+            ledger.noise[configuration.environment] = found
     ledger.lifted.discard(done.item or "")
     if done.verdict == Verdict.KEEP and done.item is not None:
         ledger.dead_ends = {k: d for k, d in ledger.dead_ends.items() if d.item != done.item and k != done.item}
@@ -429,6 +549,8 @@ def _result(ledger: Ledger, entry: Entry) -> None:
     begun, result = ledger.pending.pop(str(entry.key), None), entry.body.get("result", {})
     if begun is not None and begun["tool"] == "launch" and result.get("outcome") == "ready" and "pid" in result:
         process = result["pid"], result["start_time"]
+        if result.get("elapsed_s") is not None:
+            ledger.launch_s = [*ledger.launch_s[1 - COSTS_REMEMBERED :], result["elapsed_s"]]
         ledger.processes[process] = begun["request"]["launch"]
         ledger.commands[process] = result.get("command_sha256", "")
 
@@ -453,6 +575,18 @@ def _handoff(ledger: Ledger, entry: Entry) -> None:
     ledger.handoff_seq = entry.seq
 
 
+def _split(ledger: Ledger, entry: Entry) -> None:
+    split = from_body(Split, entry.body)
+    ledger.splits[split.item] = split
+    _remember(ledger, f"{split.item} was split: {split.because}")
+
+
+def _ranks(ledger: Ledger, entry: Entry) -> None:
+    """Places of items when they were first read; later ones are the owner's edits, and change nothing here."""
+    for item, rank in entry.body["ranks"].items():
+        ledger.ranks.setdefault(item, rank)
+
+
 def _remember(ledger: Ledger, line: str) -> None:
     ledger.recent = [*ledger.recent[-11:], line]
 
@@ -464,7 +598,7 @@ def side_by_side(ledger: Ledger) -> Experiment | None:
         return None
     best, start = baseline.configuration.fingerprint(), first.configuration.fingerprint()
     for e in reversed(ledger.experiments.values()):
-        if not (e.verdict and e.candidate and e.pairs() and e.effect is not None):
+        if not (e.verdict and e.candidate and e.pairs() and e.effect is not None) or e.pooled or e.removal:
             continue
         if e.candidate.fingerprint() == best and e.base.fingerprint() == start:
             return e
@@ -510,6 +644,8 @@ _HANDLERS: dict[str, Callable[[Ledger, Entry], None]] = {
     "stopped": _stopped,
     "restored": _restored,
     "handoff": _handoff,
+    "split": _split,
+    "ranks": _ranks,
 }
 KINDS = frozenset(_HANDLERS) | {"decision"}
 """All kinds of entries; a decision is recorded for people, and nothing is taken from it."""

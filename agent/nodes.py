@@ -11,20 +11,25 @@ from datetime import UTC, datetime
 from typing import TypedDict
 
 from optagent.agent import experimenting as work
+from optagent.agent.bundling import bundles_of
+from optagent.agent.candidates import candidates
+from optagent.agent.canonical import mark
 from optagent.agent.cells import Cell
 from optagent.agent.dead_ends import no_value_works
 from optagent.agent.decide import Decision, Verb, decide
 from optagent.agent.errors import BadInput
+from optagent.agent.full_load import stand
 from optagent.agent.gating import gate
 from optagent.agent.hand_off import write_handoff
 from optagent.agent.ledger import BASELINE, Experiment, Failure
 from optagent.agent.measuring import measure
 from optagent.agent.orient import Orientation, orient
+from optagent.agent.outcomes import Evidence, blocks_of, outcomes_of
 from optagent.agent.plan.model import Plan, Status
 from optagent.agent.plan_sync import set_status
 from optagent.agent.preparing import prepare
 from optagent.agent.reconciling import Reconciled, known_good_state, probe, reconcile
-from optagent.agent.records import Question
+from optagent.agent.records import Question, Split
 from optagent.agent.session import Session, next_id
 from optagent.agent.settling import settle
 from optagent.agent.situation import (
@@ -33,10 +38,11 @@ from optagent.agent.situation import (
     answered_with,
     baseline_check,
     is_confirmed,
-    noise_for,
     output_drift,
     repeated_failures,
 )
+from optagent.agent.spending import costs_of
+from optagent.agent.splitting import kept_together
 from optagent.agent.verdict import Judgement, Verdict
 
 
@@ -140,11 +146,42 @@ def situation_of(round_: Round) -> Situation:
         lifted=frozenset(ledger.lifted), repeated=repeated_failures(ledger),
         facts=round_.facts, findings=round_.reconciled.findings, limits=_limits(session),
         check=baseline_check(ledger, baseline, tolerance),
-        noise=noise_for(ledger, baseline.configuration.environment), noise_df_wanted=config.measuring.calibration_launches - 1,
+        noise=ledger.noise_in(baseline.configuration.environment, config.measuring.runs),
+        noise_df_wanted=config.measuring.calibration_launches - 1,
         min_effect=config.objective.min_effect,
         max_pairs=config.measuring.max_pairs, tolerance=tolerance, under_way=ledger.current(),
         confirmed=is_confirmed(ledger, baseline, first), drifted=output_drift(ledger, baseline),
+        searches={item: [ledger.experiments[name] for name in names] for item, names in ledger.trials.items()},
+        direction=config.objective.direction, seed=config.measuring.seed,
+        bundling=_launches_are_long(session), removals=ledger.removals, tried=frozenset(ledger.tried),
+        bundles=(
+            *bundles_of([ledger.experiments[name] for name in ledger.bundles], round_.plan.items),
+            *kept_together(ledger.splits, ledger.experiments),
+        ),
+        splits=dict(ledger.splits), ranks=dict(ledger.ranks), evidence=_evidence(round_),
     )  # fmt: skip
+
+
+def _evidence(round_: Round) -> Evidence:
+    """What moves items in the plan's order. The seconds of a simulated deployment are not those that a plan speaks of."""
+    session, ledger = round_.session, round_.session.ledger
+    config, ends = session.config, ledger.dead_ends.values()
+    items = candidates(round_.plan, ends, ledger.splits, ledger.item_status, ledger.plan_written)
+    real = config.deployment.kind != "simulator"
+    return Evidence(
+        outcomes=outcomes_of(reversed(ledger.experiments.values()), items),
+        blocks=blocks_of(ends, round_.facts),
+        costs=costs_of(ledger.launch_s, ledger.run_s) if real else None,
+        runs=config.measuring.runs,
+        min_effect=config.objective.min_effect,
+        max_pairs=config.measuring.max_pairs,
+    )
+
+
+def _launches_are_long(session: Session) -> bool:
+    """Whether a launch costs so much that several items are tried in one."""
+    costs = costs_of(session.ledger.launch_s, session.ledger.run_s)
+    return costs is not None and costs.launch_s >= session.config.measuring.bundle_from_s
 
 
 def _limits(session: Session) -> Limits:
@@ -166,8 +203,15 @@ def _when(text: str) -> datetime:
 
 def decide_node(state: State, round_: Round) -> State:
     session = round_.session
+    _remember_ranks(round_)
     decision = decide(situation_of(round_))
     round_.decision = decision
+    for split in decision.splits:
+        _take_apart(session, split)
+    for line in decision.moved:
+        if line not in round_.told:
+            round_.told.add(line)
+            session.narrator.tell("note", line)
     for question in decision.questions:
         _ask(session, question)
     for question_id in decision.moot:
@@ -187,6 +231,21 @@ def decide_node(state: State, round_: Round) -> State:
     session.narrator.tell("why", decision.because)
     ended = f"{'asked' if decision.verb is Verb.ASK else 'finished'}: {decision.because}"
     return {"following": "hand_off", "ended": ended}
+
+
+def _remember_ranks(round_: Round) -> None:
+    """The plan's ranks as they are first read: what differs from them later is the owner's edit."""
+    plan = round_.plan
+    if plan.items and not round_.session.ledger.ranks and not any(p.fatal for p in plan.problems):
+        round_.session.note("ranks", {"ranks": {i.id: i.rank for i in plan.items}})
+
+
+def _take_apart(session: Session, split: Split) -> None:
+    """Record that an item is tried without the part that is known to fail, and show it in the plan."""
+    parts = ", ".join(p.id for p in split.parts)
+    session.note("split", split, f"{split.item}:{mark(split.change)}")
+    set_status(session, split.item, Status.DEAD, f"{split.because}; split into {parts}")
+    session.narrator.tell("note", f"{split.item}: {split.because}; the rest is tried without it ({parts})")
 
 
 def _ask(session: Session, question: Question) -> None:
@@ -249,7 +308,7 @@ def launch_node(state: State, round_: Round) -> State:
 def gate_node(state: State, round_: Round) -> State:
     session = round_.session
     experiment, cell = _present(state, round_)
-    failure = gate(session, experiment, cell, state["url"])
+    failure = gate(session, experiment, cell, state["url"]) or stand(session, experiment, cell, state["url"])
     if failure is None:
         return {"following": "measure"}
     work.let_go(session, state["pid"], state["start_time"], cell.name)

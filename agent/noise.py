@@ -61,6 +61,19 @@ def with_pairs(noise: Noise | None, gains: Sequence[float]) -> Noise:
     return _doubted(Noise(max(noise.launch_sd, both.launch_sd), both.df), DOUBT)
 
 
+def with_groups(noise: Noise | None, groups: Sequence[Sequence[float]]) -> Noise:
+    """The same for launches that were not made in pairs: `groups` are the logs of each configuration's, and only those
+    that `noise` has not seen yet. Infinite while there is neither `noise` nor a group of two."""
+    df = sum(len(group) - 1 for group in groups if len(group) > 1)
+    if not df:
+        return _doubted(noise, DOUBT) if noise else Noise(math.inf, 1)
+    shown = Noise(math.sqrt(sum(_squares(group) for group in groups if len(group) > 1) / df), df)
+    if noise is None:
+        return _doubted(shown, DOUBT_FROM_PAIRS_ALONE)
+    both = pooled([noise, shown])
+    return _doubted(Noise(max(noise.launch_sd, both.launch_sd), both.df), DOUBT)
+
+
 def _doubted(noise: Noise, doubt: float) -> Noise:
     return Noise(max(noise.launch_sd, NOISE_FLOOR) * math.sqrt(1 + doubt / noise.df), noise.df)
 

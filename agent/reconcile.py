@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from optagent.agent.conditions import WORKLOAD, as_value
 from optagent.agent.ledger import Ledger
 from optagent.agent.records import Claim
 from optagent.tools.calls.configuration import Configuration
@@ -57,10 +58,12 @@ class Findings:
         return self == Findings()
 
 
-def facts_of(world: World, environment: str) -> dict[str, str]:
+def facts_of(world: World, environment: str, workload: str = "") -> dict[str, str]:
     """The facts that conditions such as `cuda>=13` speak of. What is unknown is absent."""
     facts = dict(world.versions)
     facts["environment"] = environment
+    if workload:
+        facts[WORKLOAD] = as_value(workload)
     if world.gpus:
         facts["gpu.count"] = str(len(world.gpus))
         facts["gpu.name"] = world.gpus[0].name

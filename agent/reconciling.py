@@ -48,7 +48,7 @@ def reconcile(session: Session, orientation: Orientation) -> Reconciled:
             adopt_configured_baseline(session, world.checkout.revision if world.checkout else "")
             world = probe(session)
     known_good = known_good_state(session, orientation).configuration
-    facts = facts_of(world, known_good.environment)
+    facts = facts_of(world, known_good.environment, session.config.workload.name)
     checks = check_handoff(session, orientation, world)
     if new:
         _tell_checks(session, checks)

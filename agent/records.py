@@ -98,6 +98,31 @@ class Part:
 
 
 @dataclass(frozen=True)
+class SplitPart:
+    """A part of a change that is tried apart, under an id of its own."""
+
+    id: str
+    title: str
+    change: Change = field(default_factory=Change)
+
+
+@dataclass(frozen=True)
+class Split:
+    """An item whose change was taken apart, and why. `change` is the whole of it, `parts` are those left to be tried.
+
+    `experiment` is the one that led to it, "" when a part was known to fail before anything was launched. Of a change that
+    was `kept` the parts are in the baseline already: each is tried by taking it out.
+    """
+
+    item: str
+    parts: tuple[SplitPart, ...]
+    because: str
+    change: Change = field(default_factory=Change)
+    experiment: str = ""
+    kept: bool = False
+
+
+@dataclass(frozen=True)
 class InFlight:
     """An experiment that was under way when the handoff was written."""
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from optagent.agent.candidates import candidates
 from optagent.agent.change import describe
-from optagent.agent.dead_ends import retry_condition
+from optagent.agent.dead_ends import SLOW, retry_condition, says_nothing, with_earlier
 from optagent.agent.errors import OptagentError
 from optagent.agent.experimenting import arrange
 from optagent.agent.jsonable import to_body
-from optagent.agent.ledger import BASELINE, CONFIRM, Experiment, Failure
+from optagent.agent.ledger import BASELINE, BUNDLE, CONFIRM, TRIAL, Experiment, Failure
 from optagent.agent.measuring import mean_of
-from optagent.agent.plan.model import Plan, Status
+from optagent.agent.plan.model import Item, Plan, Status
 from optagent.agent.plan_sync import write_statuses
 from optagent.agent.records import Baseline, DeadEnd, Measurement
 from optagent.agent.session import Session
+from optagent.agent.splitting import Apart, settled_elsewhere, take_apart
 from optagent.agent.verdict import Judgement, Verdict
 from optagent.tools.calls.patch import DropPatch, KeepPatch
 from optagent.tools.journal_store import Draft
@@ -33,11 +35,16 @@ def settle(session: Session, plan: Plan, experiment: Experiment, judged: Judgeme
     }, experiment.id)]  # fmt: skip
     if experiment.kind == BASELINE:
         drafts += _baseline_measured(session, experiment, judged)
+    elif experiment.kind == BUNDLE:
+        drafts += _bundle_settled(session, experiment, judged)
+    elif experiment.kind == TRIAL:
+        drafts.append(_still_searching(experiment, judged))
     elif experiment.kind != CONFIRM:
         drafts += _item_settled(session, plan, experiment, judged, facts)
     session.journal.append_all(drafts)
-    if experiment.item is not None:
-        write_statuses(session, {experiment.item: session.ledger.item_status[experiment.item]})
+    items = [i for i in (experiment.item, *experiment.items) if i is not None]
+    if items:
+        write_statuses(session, {i: session.ledger.item_status[i] for i in items if i in session.ledger.item_status})
     if experiment.kind != BASELINE:
         arrange(session, session.baseline().configuration, f"{session.ledger.sitting}:{experiment.id}:after")
     _tell(session, experiment, judged)
@@ -49,6 +56,24 @@ def _baseline_measured(session: Session, experiment: Experiment, judged: Judgeme
     if judged.verdict is not Verdict.KEEP or (recorded is not None and recorded.verified):
         return []
     return [Draft("baseline", to_body(replace(baseline, measurement=_measured(session, experiment, "baseline"))))]
+
+
+def _bundle_settled(session: Session, experiment: Experiment, judged: Judgement) -> list[Draft]:
+    """A bundle that gains is the baseline from here on; its items have their verdicts still before them either way."""
+    if judged.verdict is not Verdict.KEEP:
+        return []
+    result = f"{experiment.id}: kept together with others, to be looked at alone"
+    statuses = [
+        Draft("item-status", {"item": item, "status": Status.TRYING.value, "result": result})
+        for item in experiment.items
+    ]
+    return [Draft("baseline", to_body(_kept(session, experiment))), *statuses]
+
+
+def _still_searching(experiment: Experiment, judged: Judgement) -> Draft:
+    """One point of a search settles nothing about its item."""
+    body = {"item": experiment.item, "status": Status.TRYING.value, "result": _result(experiment, judged)}
+    return Draft("item-status", body)
 
 
 def _measured(session: Session, experiment: Experiment, arm: str) -> Measurement | None:
@@ -68,30 +93,75 @@ def _item_settled(
 ) -> list[Draft]:
     item = experiment.item or experiment.id
     drafts: list[Draft] = []
+    if experiment.removal:
+        return _taken_out(session, plan, experiment, judged, facts)
     if judged.verdict is Verdict.KEEP:
         drafts.append(Draft("baseline", to_body(_kept(session, experiment))))
     else:
         _put_back(session, experiment)
     status = STATUS_AFTER[judged.verdict]
     failure = experiment.failures[-1] if experiment.failures else None
-    if failure is not None and judged.verdict in (Verdict.FAILED, Verdict.INVALID) and _says_nothing(failure):
+    apart = _apart(session, plan, experiment, judged)
+    if failure is not None and judged.verdict in (Verdict.FAILED, Verdict.INVALID) and says_nothing(failure):
         status = Status.OPEN
     elif failure is not None and failure.kind == "patch":
         status = Status.INVALID
     elif judged.verdict in (Verdict.FAILED, Verdict.REVERT, Verdict.INVALID):
-        drafts.append(Draft("dead-end", to_body(_dead_end(plan, experiment, judged, failure, facts)), experiment.id))
+        dead_end = _narrowed(_dead_end(session, plan, experiment, judged, failure, facts), apart)
+        drafts.append(Draft("dead-end", to_body(dead_end), experiment.id))
     result = _result(experiment, judged)
+    if apart.split is not None:
+        drafts.append(Draft("split", to_body(apart.split), experiment.id))
+        result += f"; split into {', '.join(p.id for p in apart.split.parts)}"
     drafts.append(Draft("item-status", {"item": item, "status": status.value, "result": result}))
     return drafts
 
 
-PASSING = frozenset({"port-in-use", "peer-died", "download-failed", "environment"})
-"""Kinds of failures that another try may not meet again."""
+def _taken_out(
+    session: Session, plan: Plan, experiment: Experiment, judged: Judgement, facts: dict[str, str]
+) -> list[Draft]:
+    """What becomes of an item that was taken out of a kept bundle: missed, it stays; not missed, the simpler configuration
+    wins. Where the rest does not run or answers differently without it, the rest needs it."""
+    item = experiment.item or experiment.id
+    result = _result(experiment, judged)
+    if judged.verdict in (Verdict.KEEP, Verdict.FAILED, Verdict.INVALID):
+        if judged.verdict is not Verdict.KEEP:
+            result = f"{experiment.id}: stays, what it was kept with needs it: {judged.because}"
+        return [Draft("item-status", {"item": item, "status": Status.KEPT.value, "result": result})]
+    less = Baseline(
+        experiment.candidate or experiment.base, _measured(session, experiment, "candidate"),
+        f"without {experiment.title} ({experiment.id})",
+    )  # fmt: skip
+    drafts = [Draft("baseline", to_body(less))]
+    if judged.verdict is Verdict.REVERT:
+        drafts.append(
+            Draft("dead-end", to_body(_dead_end(session, plan, experiment, judged, None, facts)), experiment.id)
+        )
+    status = STATUS_AFTER[judged.verdict]
+    return [*drafts, Draft("item-status", {"item": item, "status": status.value, "result": result})]
 
 
-def _says_nothing(failure: Failure) -> bool:
-    """Whether the failure says nothing about the change: the baseline's own, or one that another try may not meet."""
-    return failure.arm == "baseline" or (failure.kind in PASSING and failure.stage == "launch")
+def _apart(session: Session, plan: Plan, experiment: Experiment, judged: Judgement) -> Apart:
+    """What a bundle is taken apart into after its verdict; nothing for every other change."""
+    ledger = session.ledger
+    dead_ends = tuple(ledger.dead_ends.values())
+    items = candidates(plan, dead_ends, ledger.splits, ledger.item_status, ledger.plan_written)
+    item = next((i for i in items if i.id == experiment.item), None)
+    if item is None:
+        return Apart(None)
+    settled = settled_elsewhere(item.id, ledger.experiments.values(), dead_ends, items)
+    taken = {i.id for i in items} | ledger.dead_ends.keys()
+    return take_apart(experiment, item, judged, dead_ends, settled, taken) or Apart(None)
+
+
+def _narrowed(dead_end: DeadEnd, apart: Apart) -> DeadEnd:
+    """The dead end of a bundle, as that of the one part that its failure is blamed on."""
+    if apart.blamed is None:
+        return dead_end
+    if apart.split is None:
+        return replace(dead_end, change=apart.blamed.change)
+    title = f"{dead_end.title}: {apart.blamed.title}"[:200]
+    return replace(dead_end, id=apart.blamed_id, item=apart.blamed_id, title=title, change=apart.blamed.change)
 
 
 def _kept(session: Session, experiment: Experiment) -> Baseline:
@@ -119,12 +189,18 @@ def _put_back(session: Session, experiment: Experiment) -> None:
 
 
 def _dead_end(
-    plan: Plan, experiment: Experiment, judged: Judgement, failure: Failure | None, facts: dict[str, str]
+    session: Session,
+    plan: Plan,
+    experiment: Experiment,
+    judged: Judgement,
+    failure: Failure | None,
+    facts: dict[str, str],
 ) -> DeadEnd:
-    item = plan.item(experiment.item) if experiment.item else None
+    item: Item | None = plan.item(experiment.item) if experiment.item else None
+    earlier = session.ledger.dead_ends.get(experiment.item or experiment.id)
     failed = failure is not None and judged.verdict is not Verdict.REVERT
-    kind = failure.kind if failed and failure else "slow" if judged.verdict is Verdict.REVERT else "unknown"
-    condition = retry_condition(kind, facts)
+    kind = failure.kind if failed and failure else SLOW if judged.verdict is Verdict.REVERT else "unknown"
+    condition = with_earlier(retry_condition(kind, facts), earlier.retry_when if earlier else None)
     if failed and item is not None and item.retry_when and condition is None:
         condition = item.retry_when if _still_unmet(item.retry_when, facts) else None
     return DeadEnd(
@@ -151,5 +227,9 @@ def _result(experiment: Experiment, judged: Judgement) -> str:
 def _tell(session: Session, experiment: Experiment, judged: Judgement) -> None:
     tone = {Verdict.KEEP: "good", Verdict.REVERT: "note", Verdict.INCONCLUSIVE: "note"}.get(judged.verdict, "bad")
     interval = f" [{judged.low:+.1%}, {judged.high:+.1%}]" if judged.low is not None and judged.high is not None else ""
-    what = describe(experiment.change) if experiment.item else experiment.kind
+    what = describe(experiment.change) if experiment.item or experiment.items else experiment.kind
+    what = f"taken out: {what}" if experiment.removal else what
     session.narrator.tell(tone, f"{experiment.id} {judged.verdict}: {judged.because}{interval} ({what})")
+    split = session.ledger.splits.get(experiment.item or "")
+    if split is not None and split.experiment == experiment.id:
+        session.narrator.tell("why", f"{split.because}; tried apart: {', '.join(p.id for p in split.parts)}")

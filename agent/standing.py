@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from optagent.agent.change import describe
 from optagent.agent.conditions import holds, parse_condition
-from optagent.agent.dead_ends import matching, met, worth_another_look
+from optagent.agent.dead_ends import is_of, matching, met, of_software, worth_another_look
+from optagent.agent.part_ids import root_of
 from optagent.agent.plan.model import Item, Plan, Risk, Status
 from optagent.agent.plan.owner import edited_by_owner, effective_status, is_clear
 from optagent.agent.principles import PrinciplesLike, conflicts
-from optagent.agent.records import DeadEnd, Option, Question
+from optagent.agent.records import DeadEnd, Option, Question, Split
+from optagent.agent.search.space import describe as describe_space
+from optagent.agent.search.variants import variants
+from optagent.agent.splitting import concerns
 from optagent.tools.calls.configuration import Configuration
 
 FINAL = frozenset({Status.KEPT, Status.REVERTED, Status.INCONCLUSIVE, Status.INVALID, Status.DROPPED})
@@ -68,6 +72,16 @@ class Bench:
     principles: PrinciplesLike
     reads_prose: bool
     base: Configuration
+    splits: Mapping[str, Split] = field(default_factory=dict)
+
+    @property
+    def release(self) -> str | None:
+        """Of the server in the baseline's environment."""
+        return self.facts.get("sglang")
+
+    def running_into(self, item: Item) -> list[DeadEnd]:
+        """The dead ends that the item runs into, whether or not they bind."""
+        return matching(item.change, item.id, self.dead_ends, self.release)
 
 
 Rule = Callable[[Item, Bench], Standing | None]
@@ -96,6 +110,16 @@ def _conflicting_status(item: Item, bench: Bench) -> Standing | None:
     )  # fmt: skip
 
 
+def _split_up(item: Item, bench: Bench) -> Standing | None:
+    """An item whose change was taken apart: its parts stand for it from then on."""
+    split = bench.splits.get(item.id)
+    if split is None or split.kept or not concerns(split, item) or _reopened_by_owner(item, bench):
+        return None
+    kind = Kind.DONE if status_of(item, bench) in FINAL else Kind.DEAD
+    because = f"{split.because}; split into {', '.join(p.id for p in split.parts)}"
+    return Standing(item, kind, because, final=True)
+
+
 def _already_settled(item: Item, bench: Bench) -> Standing | None:
     status = status_of(item, bench)
     if status not in FINAL or (status in WORTH_ANOTHER_LOOK and _condition_met(item, bench)):
@@ -105,7 +129,7 @@ def _already_settled(item: Item, bench: Bench) -> Standing | None:
 
 def _condition_met(item: Item, bench: Bench) -> bool:
     """Whether what was said to be worth another look under a condition has that condition met now."""
-    if found := matching(item.change, item.id, bench.dead_ends):
+    if found := bench.running_into(item):
         return all(worth_another_look(d, bench.facts) for d in found)
     return item.id not in bench.status and _holds(item.retry_when, bench)
 
@@ -115,9 +139,9 @@ def _holds(condition: str | None, bench: Bench) -> bool:
 
 
 def _dead(item: Item, bench: Bench) -> Standing | None:
-    found = matching(item.change, item.id, bench.dead_ends)
+    found = bench.running_into(item)
     if item.id in bench.lifted or _reopened_by_owner(item, bench):
-        found = [d for d in found if d.item != item.id and d.change != item.change]
+        found = [d for d in found if not is_of(d, item.id, item.change)]
     binding = [d for d in found if not worth_another_look(d, bench.facts)]
     if binding:
         first = binding[0]
@@ -153,6 +177,10 @@ def _needs(item: Item, bench: Bench) -> Standing | None:
             status = status_of(other, bench)
             if status is Status.KEPT:
                 continue
+            if (parts := bench.splits.get(need)) is not None and not parts.kept and concerns(parts, other):
+                if (missing := _parts_missing(item, parts, bench)) is not None:
+                    return missing
+                continue
             return Standing(item, Kind.BLOCKED, f"needs {need}, which is {status}", final=_hopeless(other, bench))
         try:
             met = holds(parse_condition(need), bench.facts)
@@ -165,24 +193,36 @@ def _needs(item: Item, bench: Bench) -> Standing | None:
     return None
 
 
+def _parts_missing(item: Item, split: Split, bench: Bench) -> Standing | None:
+    """What an item waits for that needs one which was split: all of its parts are to be kept."""
+    told = {p.id: Status(bench.status.get(p.id, Status.OPEN)) for p in split.parts}
+    left = [name for name, status in told.items() if status is not Status.KEPT]
+    if not left:
+        return None
+    open_ = [name for name in left if told[name] in (Status.OPEN, Status.TRYING, Status.PARKED)]
+    because = f"needs {split.item}, which was split; {(open_ or left)[0]} is {told[(open_ or left)[0]]}"
+    return Standing(item, Kind.BLOCKED, because, final=not open_)
+
+
 def _hopeless(item: Item, bench: Bench) -> bool:
     """Whether the item will not be kept any more unless the plan or the world changes, and so asks for nothing."""
-    if _already_settled(item, bench) or _dead(item, bench):
+    if _split_up(item, bench) or _already_settled(item, bench) or _dead(item, bench):
         return True
     blocked = _needs(item, bench)
     return blocked is not None and blocked.final
 
 
 def _prose(item: Item, bench: Bench) -> Standing | None:
-    if (item.change is None or item.change.empty) and not bench.reads_prose:
+    if (item.change is None or item.change.empty) and not item.space and not bench.reads_prose:
         return Standing(item, Kind.BLOCKED, "is prose: it needs a change block, or a planner that can read")
     return None
 
 
 def _principles(item: Item, bench: Bench) -> Standing | None:
-    if item.change is None or item.id in bench.exceptions:
+    if item.change is None or {item.id, root_of(item.id)} & bench.exceptions:
         return None
-    broken = conflicts(item.change, bench.principles, bench.base)
+    tried = variants(item.change, item.space)
+    broken = list(dict.fromkeys(b for change in tried for b in conflicts(change, bench.principles, bench.base)))
     if not broken:
         return None
     return _ask(
@@ -190,18 +230,19 @@ def _principles(item: Item, bench: Bench) -> Standing | None:
         f"{item.title}: {'; '.join(broken)}. Leave it out, or make an exception?",
         "a principle is the owner's to bend; no measurement can settle it",
         [Option("drop", "the item is left out"), Option("allow", "an exception for this item only, with all gates")],
-        [f"change: {describe(item.change)}"],
+        [f"change: {_all_of(item)}"],
     )  # fmt: skip
 
 
-def _of_software(condition: str | None) -> bool:
-    """Whether a condition speaks of what an environment brings along, and not of the machine it runs on."""
-    return bool(condition) and not str(condition).startswith(("gpu.", "compute_capability"))
+def _all_of(item: Item) -> str:
+    """The item's change with the ranges it names."""
+    fixed = describe(item.change) if item.change is not None and not item.change.empty else ""
+    return " ".join(part for part in (fixed, describe_space(item.space)) if part) or "(nothing)"
 
 
 def _approval(item: Item, bench: Bench) -> Standing | None:
     change = item.change
-    if change is None or item.id in bench.approvals:
+    if change is None or {item.id, root_of(item.id)} & bench.approvals:
         return None
     reasons = [r for r, wanted in (
         ("it switches the serving environment", change.environment not in (None, "", bench.facts.get("environment"))),
@@ -213,7 +254,7 @@ def _approval(item: Item, bench: Bench) -> Standing | None:
         return None
     gain = f"{item.expected_gain[0]:.0%} to {item.expected_gain[1]:.0%}" if item.expected_gain else "not stated"
     unblocks = [
-        d.title for d in bench.dead_ends if change.environment and d.item != item.id and _of_software(d.retry_when)
+        d.title for d in bench.dead_ends if change.environment and d.item != item.id and of_software(d.retry_when)
     ]
     facts = [
         f"change: {describe(change)}",
@@ -250,13 +291,15 @@ def _repeated(item: Item, bench: Bench) -> Standing | None:
 def _parked_by_hand(item: Item, bench: Bench) -> Standing | None:
     """An item that the owner parked in the plan, without a question that it waits for."""
     by_hand = item.id not in bench.status or edited_by_owner(item, bench.written)
-    if status_of(item, bench) is not Status.PARKED or not by_hand or item.id in bench.approvals | bench.exceptions:
+    allowed = {item.id, root_of(item.id)} & (bench.approvals | bench.exceptions)
+    if status_of(item, bench) is not Status.PARKED or not by_hand or allowed:
         return None
     return Standing(item, Kind.BLOCKED, "is parked in the plan; it goes on when its status is open again")
 
 
 RULES: tuple[Rule, ...] = (
     _conflicting_status,
+    _split_up,
     _already_settled,
     _dead,
     _asked_by_others,
@@ -275,10 +318,10 @@ def standing(item: Item, bench: Bench) -> Standing:
     if found is not None:
         asked = _asked_before(found, bench) if found.question else None
         return (_by_question(item, asked) if asked else None) or found
-    found_dead = matching(item.change, item.id, bench.dead_ends)
-    reopens = tuple(d.id for d in found_dead if worth_another_look(d, bench.facts))
+    met_now = [d for d in bench.running_into(item) if worth_another_look(d, bench.facts)]
+    reopens = tuple(d.id for d in met_now)
     if reopens:
-        because = f"reopened: {found_dead[0].retry_when} now holds"
+        because = f"reopened: {met_now[0].retry_when} now holds"
     elif _reopened_by_owner(item, bench):
         because = "the owner opened it again"
     else:

@@ -8,23 +8,27 @@ better; for small changes that is the gain in per cent.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from optagent.agent.guards import Guard, harmful, still_open
 from optagent.agent.noise import Noise, with_pairs
+from optagent.agent.series import Series
 
 ALPHA, BETA = 0.05, 0.10
 KEEP_AT = math.log((1 - BETA) / ALPHA)
 REVERT_AT = math.log(BETA / (1 - ALPHA))
 KEEP_AT_THE_END = math.log(6)
 """At the last pair a change is kept at odds of six to one; a simpler configuration wins ties."""
+KEEP_AT_THE_END_OF_SERIES = math.log(8)
 MIN_PAIRS = 2
 MIN_PAIRS_ALONE = 4
 """Of pairs that have to tell their own noise as well."""
 SCREEN_SIGMAS = 3.0
 HOPELESS = 4.0
+SURE_OF_NOISE = 5
+"""Degrees of freedom from which on an estimate of the noise may say that no verdict is possible."""
 
 
 class Verdict(StrEnum):
@@ -39,7 +43,8 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Judgement:
-    """A verdict with what it rests on. `effect`, `low`, `high` are fractions (0.09 = 9 % better), 95 % interval."""
+    """A verdict with what it rests on. `effect`, `low`, `high` are fractions (0.09 = 9 % better), 95 % interval. `pairs` is
+    how many pairs it took, or launches of the candidate where they were held against all of the baseline's."""
 
     verdict: Verdict
     because: str
@@ -67,9 +72,28 @@ def expected_pairs(noise: Noise, min_effect: float) -> float:
     return max(float(MIN_PAIRS), ((1 - BETA) * KEEP_AT + BETA * REVERT_AT) / drift)
 
 
+def expected_launches(noise: Noise, min_effect: float, pool: int) -> float:
+    """How many launches it takes on average to tell a change that gives exactly the minimum effect, when `pool` launches
+    of the baseline are there already: of the candidate alone, or of both where the pool is too small for that."""
+    pairs = expected_pairs(noise, min_effect)
+    room = 2 / pairs - 1 / pool if pool else 0.0
+    alone = 1 / room if room > 0 else math.inf
+    return max(float(MIN_PAIRS), min(alone, 2 * pairs - pool))
+
+
 def too_noisy(noise: Noise, min_effect: float, max_pairs: int) -> bool:
-    """Whether no verdict can be expected within the pairs that are allowed."""
-    return expected_pairs(noise, min_effect) > max_pairs
+    """Whether no verdict can be expected within the pairs that are allowed. An estimate of few degrees of freedom says so
+    only where it cannot have come out so high by chance."""
+    return expected_pairs(_at_least(noise), min_effect) > max_pairs
+
+
+def _at_least(noise: Noise) -> Noise:
+    """The noise that there is at least (one-sided 95 %), while it is not known well."""
+    if noise.df >= SURE_OF_NOISE:
+        return noise
+    from scipy.special import chdtri
+
+    return Noise(noise.launch_sd * math.sqrt(noise.df / float(chdtri(noise.df, 0.05))), noise.df)
 
 
 def hopeless(noise: Noise, min_effect: float, max_pairs: int) -> bool:
@@ -86,7 +110,7 @@ def screen(baseline: Sequence[float], candidate: float, noise: Noise, direction:
     because = (
         f"the first run is {_percent(loss)} against the baseline, {-loss / noise.pair_sd:.0f} times the noise of a pair"
     )
-    return Judgement(Verdict.REVERT, because, _fraction(loss), *_interval(loss, noise, 1), None, 0)
+    return Judgement(Verdict.REVERT, because, _fraction(loss), *_bounds(loss, noise.pair_sd**2, noise.df), None, 0)
 
 
 def judge(
@@ -97,6 +121,7 @@ def judge(
     min_effect: float,
     max_pairs: int,
     guards: Mapping[str, Guard] | None = None,
+    min_pairs: int = MIN_PAIRS,
 ) -> Judgement:
     """The verdict on (baseline, candidate) pairs so far; `more` while another pair is worth its cost.
 
@@ -110,31 +135,115 @@ def judge(
     if n == 0:
         return Judgement(Verdict.MORE, "nothing measured yet")
     gains = [gain(b, c, direction) for b, c in pairs]
-    learnt, noise = noise, with_pairs(noise, gains)
-    mean, delta = sum(gains) / n, 100 * math.log1p(min_effect)
-    llr = delta / noise.pair_sd**2 * (sum(gains) - n * delta / 2)
-    low, high = _interval(mean, noise, n) if math.isfinite(noise.launch_sd) else (None, None)
+    known = with_pairs(noise, gains)
+    needed = max(min_pairs, MIN_PAIRS_ALONE if noise is None else MIN_PAIRS)
+    few = f"{n} pairs cannot tell their own noise" if n > 1 and noise is None else "one pair is never enough"
+    evidence = _Evidence(
+        mean=sum(gains) / n,
+        variance=known.pair_sd**2 / n,
+        noise=known,
+        count=n,
+        words=f"over {n} pair{'s' if n > 1 else ''}",
+        noise_is_sure=noise is None or known.df >= SURE_OF_NOISE,
+        too_few=few if n < needed else "",
+    )
+    return _rule(evidence, noise, min_effect, max_pairs, guards or {})
+
+
+def judge_series(
+    series: Series,
+    counts: tuple[int, int, int],
+    *,
+    min_effect: float,
+    max_launches: int,
+    guards: Mapping[str, Guard] | None = None,
+    noise: Noise | None = None,
+) -> Judgement:
+    """The same test for launches that were not made in pairs: all of the baseline's count, the nearer in time the more.
+
+    `counts` are the launches without the change, with it, and those that count towards `max_launches`. Two of each are
+    needed to keep a change; one can be enough to revert it. `noise` is what guards are tested with.
+    """
+    without, with_it, spent = counts
+    if not series.known:
+        return Judgement(Verdict.MORE, f"nothing measured {'with' if without else 'without'} the change yet")
+    llr = series.log_ratio(100 * math.log1p(min_effect))
+    mean, last = series.effect, spent >= max_launches
+    span = f"{_percent(mean)} over {with_it} launch{'es' if with_it > 1 else ''} against {without} without the change"
+    low, high = _fraction(series.quantile(0.025)), _fraction(series.quantile(0.975))
+    enough = llr >= KEEP_AT or (last and llr >= KEEP_AT_THE_END_OF_SERIES)
 
     def give(verdict: Verdict, because: str) -> Judgement:
-        return Judgement(verdict, because, _fraction(mean), low, high, llr, n)
+        return Judgement(verdict, because, _fraction(mean), low, high, llr, spent)
 
-    span = f"{_percent(mean)} over {n} pair{'s' if n > 1 else ''}"
-    if n < (MIN_PAIRS_ALONE if learnt is None else MIN_PAIRS):
-        few = f"{n} pairs cannot tell their own noise" if n > 1 else "one pair is never enough"
-        return give(Verdict.MORE, f"{span}; {few}")
-    if llr >= KEEP_AT or (n >= max_pairs and llr >= KEEP_AT_THE_END):
-        if worse := harmful(guards or {}, learnt, last=n >= max_pairs):
-            return give(Verdict.REVERT, f"{span}, but {worse}")
-        if n < max_pairs and (name := still_open(guards or {}, learnt)):
-            return give(Verdict.MORE, f"{span}; whether {name} got worse is not decided yet")
-        return give(Verdict.KEEP, f"{span}; a gain of {min_effect:.1%} is {_odds(llr)} likelier than none")
+    if enough and min(without, with_it) < MIN_PAIRS:
+        return give(Verdict.MORE, f"{span}; one launch is never enough")
+    if enough:
+        return _kept(give, span, llr, min_effect, guards or {}, noise, last)
     if llr <= REVERT_AT:
         return give(Verdict.REVERT, f"{span}: no gain of {min_effect:.1%}")
-    if n >= max_pairs:
+    if last:
+        because = f"{span}: no verdict within {max_launches} launches, so the simpler configuration stays"
+        return give(Verdict.INCONCLUSIVE, because)
+    if spent > MIN_PAIRS and hopeless(Noise(series.launch_sd, SURE_OF_NOISE), min_effect, max_launches):
+        because = f"{span}; one launch varies by {series.launch_sd:.1f} %, too much to tell {min_effect:.1%}"
+        return give(Verdict.TOO_NOISY, because)
+    return give(Verdict.MORE, f"{span}; not decided yet")
+
+
+def _kept(
+    give: Callable[[Verdict, str], Judgement],
+    span: str,
+    llr: float,
+    min_effect: float,
+    guards: Mapping[str, Guard],
+    noise: Noise | None,
+    last: bool,
+) -> Judgement:
+    """Keep, unless a guard got worse or may have."""
+    if worse := harmful(guards, noise, last=last):
+        return give(Verdict.REVERT, f"{span}, but {worse}")
+    if not last and (name := still_open(guards, noise)):
+        return give(Verdict.MORE, f"{span}; whether {name} got worse is not decided yet")
+    return give(Verdict.KEEP, f"{span}; a gain of {min_effect:.1%} is {_odds(llr)} likelier than none")
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """An estimate in log per cent with its variance; `too_few` is why nothing may be said yet ("" when it may)."""
+
+    mean: float
+    variance: float
+    noise: Noise
+    count: int
+    words: str
+    noise_is_sure: bool
+    too_few: str
+
+
+def _rule(
+    evidence: _Evidence, learnt: Noise | None, min_effect: float, limit: int, guards: Mapping[str, Guard]
+) -> Judgement:
+    noise, mean, delta = evidence.noise, evidence.mean, 100 * math.log1p(min_effect)
+    llr = delta / evidence.variance * (mean - delta / 2)
+    low, high = _bounds(mean, evidence.variance, noise.df) if math.isfinite(evidence.variance) else (None, None)
+    last = evidence.count >= limit
+    span = f"{_percent(mean)} {evidence.words}"
+
+    def give(verdict: Verdict, because: str) -> Judgement:
+        return Judgement(verdict, because, _fraction(mean), low, high, llr, evidence.count)
+
+    if evidence.too_few:
+        return give(Verdict.MORE, f"{span}; {evidence.too_few}")
+    if llr >= KEEP_AT or (last and llr >= KEEP_AT_THE_END):
+        return _kept(give, span, llr, min_effect, guards, learnt, last)
+    if llr <= REVERT_AT:
+        return give(Verdict.REVERT, f"{span}: no gain of {min_effect:.1%}")
+    if last:
         return give(
-            Verdict.INCONCLUSIVE, f"{span}: no verdict within {max_pairs} pairs, so the simpler configuration stays"
+            Verdict.INCONCLUSIVE, f"{span}: no verdict within {limit} pairs, so the simpler configuration stays"
         )
-    if hopeless(noise, min_effect, max_pairs):
+    if evidence.noise_is_sure and hopeless(noise, min_effect, limit):
         return give(
             Verdict.TOO_NOISY,
             f"{span}; one launch varies by {noise.launch_sd:.1f} %, too much to tell {min_effect:.1%}",
@@ -142,10 +251,10 @@ def judge(
     return give(Verdict.MORE, f"{span}; not decided yet")
 
 
-def _interval(mean: float, noise: Noise, n: int) -> tuple[float, float]:
+def _bounds(mean: float, variance: float, df: int) -> tuple[float, float]:
     from scipy.special import stdtrit
 
-    half = float(stdtrit(noise.df, 0.975)) * noise.pair_sd / math.sqrt(n)
+    half = float(stdtrit(df, 0.975)) * math.sqrt(variance)
     return _fraction(mean - half), _fraction(mean + half)
 
 

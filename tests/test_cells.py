@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from optagent.agent.cells import RETRIES, Cell, hopeless, next_cell
-from optagent.agent.ledger import BASELINE, ITEM, Experiment, Run
+from optagent.agent.cells import RETRIES, Cell, Wanted, hopeless, next_cell
+from optagent.agent.ledger import BASELINE, ITEM, TRIAL, Experiment, Run
 from optagent.tools.calls.configuration import Configuration
 
 TRY = Experiment("E0001", ITEM, "an item", Configuration("default"), "S001")
@@ -108,3 +108,37 @@ def test_a_cell_that_stays_invalid_is_given_up() -> None:
 def test_invalid_runs_of_different_cells_do_not_add_up() -> None:
     experiment = after(TRY, Run("candidate", 1, None, False), Run("candidate", 1, 1.0), Run("baseline", 1, None, False))
     assert hopeless(experiment) is None
+
+
+# Held against all launches of the baseline
+
+POOLED = replace(TRY, pooled=True)
+
+
+@pytest.mark.parametrize(
+    ("done", "wanted", "coming"),
+    [
+        ((), Wanted("baseline", True), "candidate"),  # always the screen first
+        (("candidate",), Wanted("candidate"), "candidate"),
+        (("candidate",), Wanted("baseline"), "baseline"),
+        (("candidate",), Wanted("candidate", True), "baseline"),
+        (("candidate", "baseline"), Wanted("candidate", True), "candidate"),
+    ],
+)
+def test_without_pairs_the_arm_comes_that_tells_more(done: tuple[str, ...], wanted: Wanted, coming: str) -> None:
+    experiment = after(POOLED, *(Run(arm, 1, 1.0) for arm in done))
+    found = next_cell(experiment, 1, wanted)
+    assert found is not None
+    assert (found.arm, found.pair) == (coming, 1 + sum(arm == coming for arm in done))
+
+
+def test_a_point_of_a_search_is_launched_once() -> None:
+    point = replace(TRY, kind=TRIAL, goal=1)
+    only = cell(point)
+    assert (only.arm, only.pair) == ("candidate", 1)
+    assert next_cell(after(point, run(only)), 1) is None
+
+
+def test_runs_of_one_launch_make_one_cell() -> None:
+    twice = after(TRY, Run("candidate", 1, 1.0), Run("candidate", 1, 1.2))
+    assert (cell(twice).arm, cell(twice).pair) == ("baseline", 1)

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from optagent.agent.judging import judgement
-from optagent.agent.ledger import BASELINE, CONFIRM, ITEM, Experiment, Run
+from optagent.agent.judging import Rules, allowed_off, judgement
+from optagent.agent.ledger import BASELINE, CONFIRM, ITEM, TRIAL, Experiment, Launches, Run
 from optagent.agent.noise import Noise
 from optagent.agent.records import Baseline, Measurement
 from optagent.agent.verdict import Judgement, Verdict, geometric_mean
@@ -33,10 +33,18 @@ def judged(
     noise: Noise | None = Noise(1.0, 20),  # noqa: B008 - it is frozen
     guards: Mapping[str, float] | None = None,
 ) -> Judgement:
+    mine = list(experiment.values("candidate").values())
     return judgement(
-        experiment, baseline=baseline, pool=pool, noise=noise, direction="max", min_effect=0.02, max_pairs=12,
-        tolerance=0.03, guards=guards or {},
+        experiment, Rules(guards=guards or {}), baseline=baseline, base=launches(*pool, of="E0000"),
+        candidate=launches(*mine, of=experiment.id), noise=noise,
     )  # fmt: skip
+
+
+def launches(*values: float, of: str) -> Launches:
+    """Of experiment E0000 before those of all others."""
+    first = 1 if of == "E0000" else 7
+    at = tuple(range(first, first + len(values)))
+    return Launches(values, tuple({"p99_ttft_ms": 50.0} for _ in values), (of,) * len(values), at)
 
 
 @pytest.mark.parametrize(
@@ -47,8 +55,8 @@ def judged(
         ((100.0, 100.0), Verdict.KEEP),
         ((102.9, 103.0), Verdict.KEEP),
         ((97.1, 97.0), Verdict.KEEP),
-        ((103.0, 103.2), Verdict.INCONCLUSIVE),  # better than its record is not as recorded either
-        ((96.0, 96.0), Verdict.INCONCLUSIVE),
+        ((104.5, 104.7), Verdict.INCONCLUSIVE),  # better than its record is not as recorded either
+        ((95.0, 95.0), Verdict.INCONCLUSIVE),
     ],
 )
 def test_a_measured_baseline_is_held_against_its_record(values: tuple[float, ...], verdict: Verdict) -> None:
@@ -116,6 +124,77 @@ def test_unknown_noise_is_taken_from_the_pool() -> None:
     pairs = replace(TRY, runs=runs("baseline", 100, 100) + runs("candidate", 104, 104))
     assert judged(pairs, pool=(100.0, 100.1, 99.9), noise=None).verdict is Verdict.KEEP
     assert judged(pairs, pool=(97.0, 103.0, 100.0), noise=None).verdict is Verdict.MORE
+
+
+# Held against all launches of the baseline
+
+POOLED = replace(TRY, pooled=True)
+SIX = (100.0, 100.6, 99.4, 100.2, 99.9, 100.1)
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [
+        ((), Verdict.MORE),
+        ((110.0,), Verdict.MORE),  # one launch is never enough to keep
+        ((110.0, 109.0), Verdict.KEEP),
+        ((97.0,), Verdict.REVERT),  # enough to see that there is no gain
+        ((101.0,), Verdict.MORE),
+        ((100.0, 100.1, 99.9), Verdict.REVERT),
+        ((101.0,) * 12, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_without_pairs_the_pool_is_what_counts(values: tuple[float, ...], verdict: Verdict) -> None:
+    found = judged(replace(POOLED, runs=runs("candidate", *values)), pool=SIX, noise=Noise(0.6, 11))
+    assert found.verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict"),
+    [((90.0, 91.0), Verdict.KEEP), ((100.0, 100.1), Verdict.REVERT), ((103.0, 104.0), Verdict.REVERT)],
+)
+def test_an_item_that_is_taken_out_is_kept_when_it_is_missed(values: tuple[float, ...], verdict: Verdict) -> None:
+    """The candidate is what is left without it; the effect is the item's."""
+    found = judged(replace(POOLED, removal=True, runs=runs("candidate", *values)), pool=SIX, noise=Noise(0.6, 11))
+    assert found.verdict is verdict
+    assert found.effect is not None
+    assert (found.effect > 0) == (verdict is Verdict.KEEP)
+
+
+def test_a_candidate_whose_output_waits_is_not_judged() -> None:
+    waits = replace(POOLED, runs=runs("candidate", 110, 110), candidate_gate={"held": False})
+    assert judged(waits, pool=SIX).verdict is Verdict.MORE
+    assert judged(replace(waits, gated=("candidate", "baseline")), pool=SIX).verdict is Verdict.KEEP
+
+
+def test_a_guard_is_held_against_the_pool_too() -> None:
+    kept = replace(POOLED, runs=runs("candidate", 110, 110))
+    assert judged(kept, pool=SIX, guards={"p99_ttft_ms": 0.1}).verdict is Verdict.KEEP
+    slow = Launches((110.0, 110.0), ({"p99_ttft_ms": 60.0},) * 2, ("E0001",) * 2, (7, 8))
+    found = judgement(
+        kept, Rules(guards={"p99_ttft_ms": 0.1}), baseline=RECORDED, base=launches(*SIX, of="E0000"), candidate=slow,
+        noise=Noise(1.0, 20),
+    )  # fmt: skip
+    assert found.verdict is Verdict.REVERT
+
+
+def test_a_point_of_a_search_is_looked_at_and_never_kept() -> None:
+    point = replace(TRY, kind=TRIAL, goal=1)
+    assert judged(point).verdict is Verdict.MORE
+    found = judged(replace(point, runs=runs("candidate", 150)))
+    assert (found.verdict, found.effect) == (Verdict.INCONCLUSIVE, pytest.approx(0.496, abs=0.01))
+
+
+def test_what_was_kept_is_confirmed_in_four_pairs() -> None:
+    confirm = replace(TRY, kind=CONFIRM, runs=runs("baseline", 100, 100, 100) + runs("candidate", 150, 150, 150))
+    assert judged(confirm).verdict is Verdict.MORE
+    four = replace(confirm, runs=runs("baseline", *[100] * 4) + runs("candidate", *[150] * 4))
+    assert judged(four).verdict is Verdict.KEEP
+
+
+@pytest.mark.parametrize(("noise", "allowed"), [(None, 0.03), (Noise(0.5, 9), 0.03), (Noise(3.0, 9), 0.094)])
+def test_a_noisy_baseline_may_lie_further_off(noise: Noise | None, allowed: float) -> None:
+    assert allowed_off(0.03, noise, 2, 2) == pytest.approx(allowed, abs=0.001)
 
 
 def test_the_mean_is_geometric() -> None:

@@ -35,9 +35,9 @@ def experiment(number: int, kind: str, base: Configuration, **more: Any) -> Draf
     return Draft("experiment", to_body(body), name)
 
 
-def run(name: str, arm: str, pair: int, value: float | None) -> Draft:
+def run(name: str, arm: str, pair: int, value: float | None, repeat: int = 0) -> Draft:
     run = Run(arm, pair, value, valid=value is not None)
-    return Draft("run", {"experiment": name, "run": to_body(run)}, f"{name}-{arm}-{pair}")
+    return Draft("run", {"experiment": name, "run": to_body(run)}, f"{name}-{arm}-{pair}-{repeat}")
 
 
 def verdict(name: str, word: str, effect: float | None = None) -> Draft:
@@ -106,8 +106,9 @@ def test_a_campaign_in_the_middle() -> None:
     )  # fmt: skip
     assert ledger.pending_launches() == ["E0002-baseline-1"]
     assert ledger.processes == {}
-    assert ledger.noise_in("cu128")[0].df == 1
-    assert ledger.noise_in("cu13") == []
+    assert (known := ledger.noise_in("cu128")) is not None
+    assert known.df == 1
+    assert ledger.noise_in("cu13") is None
     assert {mark: body["accept_length"] for mark, body in ledger.examined.items()} == {BEST.fingerprint(): 2.3}
     assert [q.id for q in ledger.open_questions()] == ["Q1"]
     assert ledger.item_status == ledger.plan_written == {"fusion": Status.TRYING}
@@ -179,7 +180,7 @@ NEXT = Draft("sitting", {"id": "S002"}, "S002")
 def test_a_sitting_that_was_killed_is_gone_on_with() -> None:
     ledger = folded(*CAMPAIGN, NEXT)
     assert (ledger.sitting, ledger.stretch, ledger.steps) == ("S002", "S001", folded(*CAMPAIGN).steps)
-    assert ledger.values_of(BEST) == [89.0, 90.0], "what was measured in it still counts"
+    assert ledger.launches_of(BEST).values == (89.0, 90.0), "what was measured in it still counts"
 
 
 def test_steps_are_counted_for_each_sitting() -> None:
@@ -222,10 +223,25 @@ def test_a_failure_is_kept_with_its_experiment() -> None:
 
 
 def test_results_of_a_configuration_are_found_in_every_experiment_of_the_sitting() -> None:
-    more = (*CAMPAIGN, run("E0002", "baseline", 1, 89.9))
-    assert folded(*CAMPAIGN).values_of(BEST) == [89.0, 90.0]
-    assert folded(*CAMPAIGN).values_of(BETTER) == [99.0]
-    assert folded(*more, ENDED, NEXT).values_of(BEST) == []
+    more = (*CAMPAIGN, run("E0002", "baseline", 1, 89.9, 1))
+    assert folded(*CAMPAIGN).launches_of(BEST).values == (89.0, 90.0)
+    assert folded(*CAMPAIGN).launches_of(BETTER).values == (99.0,)
+    assert folded(*more).launches_of(BEST).experiments == ("E0001", "E0001", "E0002")
+    assert len(folded(*more, ENDED, NEXT).launches_of(BEST)) == 0
+
+
+def test_runs_of_one_launch_are_one_result() -> None:
+    ledger = folded(*CAMPAIGN, run("E0002", "candidate", 1, 101.0, 1))
+    assert ledger.launches_of(BETTER).values == (pytest.approx((99.0 * 101.0) ** 0.5),)
+    assert ledger.experiments["E0002"].values("candidate") == {1: pytest.approx((99.0 * 101.0) ** 0.5)}
+
+
+def test_the_noise_of_launches_and_of_runs_is_told_apart() -> None:
+    runs = [run("E0002", "baseline", n, value, again) for n, value in ((1, 90.0), (2, 93.0)) for again in (1, 2)]
+    spread = folded(*CAMPAIGN, *runs, verdict("E0002", "revert", 0.0)).spread_in("cu128")
+    assert spread.run_sd == pytest.approx(0.0)
+    assert spread.launch_sd is not None
+    assert spread.launch_sd > 1.0
 
 
 # The gain of all that was kept

@@ -107,7 +107,8 @@ def test_a_run_is_asked_for_and_recorded(discard_first: bool, tmp_path: Path) ->
     session.note("sitting", {"id": "S001"})
     session.note("experiment", {"id": "E0001", "kind": ITEM, "title": "t", "base": PLAIN, "candidate": CHANGED})
     experiment = session.ledger.experiments["E0001"]
-    runs = [measure(session, experiment, cell, "http://x") for cell in (CANDIDATE, BASE, Cell("E0001", "baseline", 2))]
+    cells = (CANDIDATE, BASE, Cell("E0001", "baseline", 2))
+    runs = [run for cell in cells for run in measure(session, experiment, cell, "http://x")]
     requests = [line["request"] for line in lines]
     assert [request["seed"] for request in requests] == [43, 43, 44]
     assert {request.get("discard_first", False) for request in requests} == {discard_first}

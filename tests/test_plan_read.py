@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -13,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optagent.agent.change import Change
+from optagent.agent.jsonable import from_body, to_body
 from optagent.agent.plan.gains import find_gain, read_gain
 from optagent.agent.plan.headings import Kind, read_heading
 from optagent.agent.plan.model import Item, Plan, Problem, Risk, Status
 from optagent.agent.plan.read import read_plan
+from optagent.agent.search.space import Axis
 
 DOCUMENTS = Path(__file__).parent / "documents"
 
@@ -260,7 +263,7 @@ def test_marks_are_no_part_of_the_title_or_the_id() -> None:
         ("id: a\nchange:\n  flags: [x]", 5, "flags: expected a mapping, found a list"),
         ("id: a\nchange:\n  flags:\n    a b: 1", 6, "'a b' is no name of a flag"),
         ("id: a\nchange:\n  flags:\n    a-b: 1\n    --a_b: 2", 7, "the flag a-b is given twice"),
-        ("id: a\nchange:\n  flags:\n    a: [1, 2]", 6, "the flag a takes one value, found a list"),
+        ("id: a\nchange:\n  flags:\n    a: {b: 1}", 6, "the flag a takes one value, found a mapping"),
         ("id: a\nchange:\n  flags:\n    a: !x 1", 6, "the flag a takes one value, found text"),
         ("id: a\nchange:\n  env:\n    2A: 1", 6, "no name of a variable"),
         ("id: a\nchange:\n  files:\n    ../up: x", 6, "no path inside the environment's folder"),
@@ -393,6 +396,151 @@ def test_flag_values_keep_their_kind() -> None:
         "k": "none", "l": None,
     }  # fmt: skip
     assert isinstance(change.flags["c"], bool)
+
+
+RANGES = """
+id: a
+change:
+  flags:
+    --schedule_conservativeness: 0.3..1.3
+    cuda-graph-max-bs-decode: [512, 8, 64]
+    chunked-prefill-size: 2048 .. 8192 step 2048
+    stream-interval: 1..20
+    attention-backend: [triton, flashinfer]
+    enable-mixed-chunk: [true, null]
+    tp-size: 8
+  env:
+    NCCL_MAX_NCHANNELS: [8, 32, 16]
+    NCCL_ALGO: [Ring, Tree]
+    NCCL_BUFFSIZE: 1e6..4e6
+    OTHER: on
+  files: {a.py: x}
+"""
+
+
+def test_ranges_become_axes_and_the_rest_stays_the_change() -> None:
+    plan = read_plan(item_with(RANGES))
+    assert plan.problems == ()
+    (item,) = plan.items
+    assert item.change == Change(flags={"tp-size": 8}, env={"OTHER": "on"}, files={"a.py": "x"})
+    assert item.space == (
+        Axis("flag", "attention-backend", ("triton", "flashinfer")),
+        Axis("flag", "chunked-prefill-size", low=2048, high=8192, step=2048, integer=True),
+        Axis("flag", "cuda-graph-max-bs-decode", (8, 64, 512)),
+        Axis("flag", "enable-mixed-chunk", (True, None)),
+        Axis("flag", "schedule-conservativeness", low=0.3, high=1.3),
+        Axis("flag", "stream-interval", low=1, high=20, integer=True),
+        Axis("env", "NCCL_ALGO", ("Ring", "Tree")),
+        Axis("env", "NCCL_BUFFSIZE", low=1e6, high=4e6),
+        Axis("env", "NCCL_MAX_NCHANNELS", ("8", "16", "32")),
+    )
+    assert [type(x) for x in (item.space[5].low, item.space[4].low)] == [int, float]
+    assert from_body(Item, to_body(item)) == item
+
+
+def test_an_item_of_ranges_alone_is_no_prose() -> None:
+    item = read_plan(item_with("id: a\nchange: {flags: {x: [1, 2]}}")).items[0]
+    assert (item.change, item.space) == (Change(), (Axis("flag", "x", (1, 2)),))
+    assert read_plan(item_with("id: a\nchange:")).items[0].space == ()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "../x", "a/../b", "/srv/x..y", "..", "...", "wait...", "x..", "one two..three", "a..b c", "C:\\..\\x", "'a..b'",
+        '"1.. 2 3"', "'8..'", "1.5", "-1",
+    ],
+)  # fmt: skip
+def test_dots_in_a_text_are_no_range(value: str) -> None:
+    item = read_plan(item_with(f"id: a\nchange:\n  flags:\n    x: {value}\n  env:\n    Y: {value}")).items[0]
+    assert item.space == ()
+    assert item.change is not None
+    assert str(item.change.flags["x"]) == item.change.env["Y"] == value.strip("'\"")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("a..b", "expected LOW..HIGH with two numbers, such as 0.3..1.3 or 8..64 step 8; found 'a..b'"),
+        ("1..b", "found '1..b'"),
+        ("a..2", "found 'a..2'"),
+        ("8..", "found '8..'"),
+        ("..8", "found '..8'"),
+        ("1...5", "found '1...5'"),
+        ("1..8 step", "found '1..8 step'"),
+        ("1..8 by 2", "found '1..8 by 2'"),
+        ("8..1", "expected the lower end first, found '8..1'"),
+        ("1..1", "expected the lower end first, found '1..1'"),
+        ("1..99999999999999999999", "expected numbers up to"),
+        ("1..8 step 0", "expected a step above 0 that fits between the ends"),
+        ("1..8 step -1", "expected a step above 0 that fits between the ends"),
+        ("1..8 step 9", "expected a step above 0 that fits between the ends"),
+        ("0..1 step 1e-9", "expected a step above 0 that fits between the ends, 1000000 times at most; found 1e-9"),
+        ("[]", "expected two values or more to choose among, found none"),
+        ("[8]", "expected two values or more to choose among, found 1"),
+        ("[8, 16, 8]", "expected every value once, found 8 and 8"),
+        ("[8, 8.0]", "expected every value once, found 8 and 8.0"),
+        ("[false, null]", "expected every value once, found false and null"),
+        ("[8, lpm]", "expected values of one kind, found numbers and text"),
+        ("[true, 8]", "expected values of one kind, found numbers and true or false"),
+        ("[1, [2]]", "expected single values in the list, found a list"),
+        ("[1, {a: 2}]", "expected single values in the list, found a mapping"),
+        ("[1..4, 8]", "expected single values in the list, found the range '1..4'"),
+        ("[a, b..c]", "expected single values in the list, found the range 'b..c'"),
+    ],
+)
+def test_ranges_that_make_no_sense(value: str, said: str) -> None:
+    problem = only_problem(item_with(f"id: a\nchange:\n  flags:\n    b: 1\n    x: {value}\n    c: 2"))
+    assert (problem.line, problem.fatal) == (7, True)
+    assert problem.message.startswith("change: flags: the flag x: expected")
+    assert said in problem.message
+
+
+@pytest.mark.parametrize(
+    ("block", "line", "said"),
+    [
+        ("env:\n    X: a..b", 6, "change: env: the variable X: expected LOW..HIGH with two numbers"),
+        ("env:\n    X: [1]", 6, "change: env: the variable X: expected two values or more"),
+        ("env:\n    X: [1, 1.0]", 6, "expected every value once"),
+        ("env:\n    X: {a: 1}", 6, "change: env: the variable X takes one value, found a mapping"),
+        ("files:\n    a: [x, y]", 6, "the file a takes its whole text, found a list; only flags and env can have a range"),
+        ("files:\n    a: 1..3", 6, "the file a takes its whole text, found '1..3'"),
+        ("patch: [a.diff, b.diff]", 5, "patch: expected one path, found a list; only flags and env can have a range"),
+        ("patch: 1..3", 5, "patch: expected one path, found '1..3'"),
+        ("environment: [cu12, cu13]", 5, "environment: expected one name, found a list"),
+        ("flags: {x: [1, 2]}\n  env: {x: [1, 2]}", 6, "x has a range as a flag and as a variable"),
+        ("flags: [x]", 5, "flags: expected a mapping, found a list"),
+    ],
+)
+def test_where_a_range_cannot_stand(block: str, line: int, said: str) -> None:
+    problem = only_problem(item_with(f"id: a\nchange:\n  {block}"))
+    assert problem.line == line
+    assert said in problem.message
+
+
+def test_a_range_in_quotes_is_still_one_where_it_has_numbers() -> None:
+    item = read_plan(item_with("id: a\nchange: {flags: {x: '0.3..1.3'}, files: {f: '1..3'}}")).items[0]
+    assert item.space == (Axis("flag", "x", low=0.3, high=1.3),)
+    assert item.change == Change(files={"f": "1..3"})
+
+
+def test_the_order_in_which_ranges_are_written_does_not_matter() -> None:
+    one = read_plan(item_with("id: a\nchange: {env: {Z: [1, 2]}, flags: {b: [2, 1], a: 1..2}}")).items[0]
+    other = read_plan(item_with("id: a\nchange: {flags: {a: 1..2, b: [1, 2]}, env: {Z: [2, 1]}}")).items[0]
+    assert one == other
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=30) | st.from_regex(r"[-+0-9a-z. ]{0,12}", fullmatch=True))
+def test_any_value_is_a_text_a_range_or_a_problem(text: str) -> None:
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"') if text.isprintable() else ""
+    for value in (quoted and f'"{quoted}"', text if re.fullmatch(r"[-+0-9a-z.][-+0-9a-z. ]*", text) else "x"):
+        plan = read_plan(item_with(f"id: a\nchange:\n  flags:\n    x: {value}"))
+        change, space = plan.items[0].change, plan.items[0].space
+        fixed = change is not None and "x" in change.flags
+        assert fixed + bool(space) + bool(plan.problems) == 1
+        for axis in space:
+            assert axis.low < axis.high
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,18 @@ def block(*lines: str) -> str:
             "",
             ["change: {flags: {status: 1}}", "id: a", "status: kept"],
         ),
+        (
+            ["id: a", "change:", "  flags: {x: [1, 2]}", "  env:", "    Y: 0.3..1.3 # why", "status: open"],
+            Status.KEPT,
+            "x 2",
+            ["id: a", "change:", "  flags: {x: [1, 2]}", "  env:", "    Y: 0.3..1.3 # why", "status: kept", "result: x 2"],
+        ),
+        (
+            ["{id: a, change: {flags: {x: 1..4}}}"],
+            Status.KEPT,
+            "",
+            ["{status: kept, id: a, change: {flags: {x: 1..4}}}"],
+        ),
         (["cost: x"], Status.KEPT, "", ["status: kept", "cost: x"]),
         (["# note", "cost: x"], Status.KEPT, "", ["# note", "status: kept", "cost: x"]),
     ],
@@ -190,7 +202,10 @@ titles = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\x85\u2028
 results = st.text(max_size=30)
 statuses = st.sampled_from(list(Status))
 extra = st.sampled_from(
-    ["cost: a # b", "risk: high", "  # note", "result: before", "may_break: >\n  a\n  b", "change: {flags: {a: 1}}", ""]
+    [
+        "cost: a # b", "risk: high", "  # note", "result: before", "may_break: >\n  a\n  b", "change: {flags: {a: 1}}", "",
+        "change: {flags: {a: [1, 2], b: 3}, env: {C: 0.3..1.3}}", "change:\n  flags:\n    a: 8..64 step 8  # why",
+    ]
 )
 
 
@@ -201,7 +216,7 @@ def items(draw: st.DrawFn, number: int) -> str:
         draw(st.sampled_from(["", "Text.", "Text.  \n\n### Sub\n- a"])),
     ]
     if draw(st.booleans()):
-        keys = [f"id: i{number}", *draw(st.lists(extra, max_size=3, unique=True))]
+        keys = [f"id: i{number}", *draw(st.lists(extra, max_size=3, unique_by=lambda line: line.split(":")[0]))]
         if draw(st.booleans()):
             keys.append(f"status: {draw(statuses)}" + draw(st.sampled_from(["", "  # why", "   "])))
         lines += ["```yaml", *draw(st.permutations(keys)), "```"]
@@ -267,3 +282,10 @@ def test_writing_what_is_there_changes_nothing() -> None:
         text = path.read_text(encoding="utf-8")
         for item in read_plan(text).items:
             assert with_status(text, item.id, item.status, item.result) == text
+
+
+def test_writing_leaves_ranges_as_they_are() -> None:
+    text = block("id: a", "change: {flags: {x: [8, 4], y: 1..3}, env: {Z: 0.5..2}}")
+    before, after = read_plan(text).items[0], read_plan(with_status(text, "a", Status.KEPT, "x 8")).items[0]
+    assert len(before.space) == 3
+    assert replace(before, status=Status.KEPT, result="x 8") == after

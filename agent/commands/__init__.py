@@ -85,16 +85,19 @@ def status(root: Path, as_json: bool) -> int:
 @click.option(
     "--check", is_flag=True, help="Only report what is wrong, with line numbers; exit status 2 if anything is."
 )
+@click.option("--why", metavar="ITEM", help="Explain one item: its rank, the evidence, and what would change it.")
 @as_json
 @click.pass_obj
-def plan(root: Path, file: Path | None, check: bool, as_json: bool) -> int:
-    """Show the ranked plan as it is understood, or check it.
+def plan(root: Path, file: Path | None, check: bool, why: str | None, as_json: bool) -> int:
+    """Show the ranked plan as it is understood, check it, or explain an item.
 
     Example: optagent plan --check plans/eagle-fast-verify.md
+
+    Example: optagent plan --why cuda-13
     """
     from optagent.agent.commands.planning import show_plan
 
-    return show_plan(root, file, check=check, as_json=as_json)
+    return show_plan(root, file, check=check, why=why, as_json=as_json)
 
 
 @cli.command()

@@ -19,8 +19,10 @@ if TYPE_CHECKING:
     from optagent.agent.config import CampaignConfig
 
 
-def show_plan(root: Path, file: Path | None, *, check: bool, as_json: bool) -> int:
+def show_plan(root: Path, file: Path | None, *, check: bool, as_json: bool, why: str | None = None) -> int:
     """Exit status 2 when something fatal is wrong with the plan, otherwise 0."""
+    if why is not None:
+        return _explain(root, file, why, check=check, as_json=as_json)
     path = file or root / _config(root).plan
     try:
         text = path.read_text(encoding="utf-8")
@@ -44,6 +46,14 @@ def show_plan(root: Path, file: Path | None, *, check: bool, as_json: bool) -> i
     else:
         _print(plan, str(path), check)
     return 2 if fatal else 0
+
+
+def _explain(root: Path, file: Path | None, item: str, *, check: bool, as_json: bool) -> int:
+    if file is not None or check:
+        raise BadInput("--why", "explains an item of the campaign's own plan; give neither a file nor --check with it")
+    from optagent.agent.commands.explaining import explain_item
+
+    return explain_item(root, item, as_json=as_json)
 
 
 def _config(root: Path) -> CampaignConfig:

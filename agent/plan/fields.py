@@ -10,7 +10,7 @@ from optagent.agent.change import Change
 from optagent.agent.plan.blocks import KEYS, Block, Entry, entries_of, nearest
 from optagent.agent.plan.model import Problem, Risk, Status
 from optagent.agent.plan.nodes import bool_of, flag_value_of, kind_of, number_of, text_of
-from optagent.tools.calls.configuration import FlagValue
+from optagent.agent.search.space import Axis, Value, in_order
 
 if TYPE_CHECKING:
     from yaml.nodes import MappingNode
@@ -52,9 +52,14 @@ def read_fields(block: Block) -> Fields:
             fields.problems.append(Problem(entry.line, _unknown(entry.key, KEYS)))
             continue
         try:
-            fields.values[entry.key] = read(entry.value, block.offset)
+            value = read(entry.value, block.offset)
         except _Wrong as wrong:
             fields.problems.append(Problem(wrong.line or entry.line, f"{entry.key}: {wrong}"))
+            continue
+        if entry.key == "change":
+            fields.values["change"], fields.values["space"] = value
+        else:
+            fields.values[entry.key] = value
     return fields
 
 
@@ -154,20 +159,30 @@ def _needs(node: Node, offset: int) -> tuple[str, ...]:
     return tuple(part.strip() for part in _text(node, offset).split(",") if part.strip())
 
 
-def _change(node: Node, offset: int) -> Change | None:
+def _change(node: Node, offset: int) -> tuple[Change | None, tuple[Axis, ...]]:
+    """The fixed part of the change, and the axes it leaves open."""
     if kind_of(node) == "nothing":
-        return None
+        return None, ()
     parts: dict[str, Any] = {}
+    axes: dict[str, Axis] = {}
     for entry in _entries(node, offset):
         if entry.key in parts:
             raise _Wrong(f"{entry.key} stands here a second time", entry.line)
         if entry.key not in _CHANGE_READERS:
             raise _Wrong(_unknown(entry.key, CHANGE_KEYS), entry.line)
         try:
-            parts[entry.key] = _CHANGE_READERS[entry.key](entry.value, offset)
+            read = _CHANGE_READERS[entry.key](entry.value, offset)
         except _Wrong as wrong:
             raise _Wrong(f"{entry.key}: {wrong}", wrong.line or entry.line) from None
-    return Change(**parts)
+        if not isinstance(read, dict):
+            parts[entry.key] = read
+            continue
+        parts[entry.key] = {name: value for name, value in read.items() if not isinstance(value, Axis)}
+        opened = {name: value for name, value in read.items() if isinstance(value, Axis)}
+        if twice := sorted(axes.keys() & opened.keys()):
+            raise _Wrong(f"{twice[0]} has a range as a flag and as a variable; search one of them at a time", entry.line)
+        axes |= opened
+    return Change(**parts), in_order(tuple(axes.values()))
 
 
 def _entries(node: Node, offset: int) -> tuple[Entry, ...]:
@@ -178,8 +193,10 @@ def _entries(node: Node, offset: int) -> tuple[Entry, ...]:
     return entries_of(cast("MappingNode", node), offset)
 
 
-def _flags(node: Node, offset: int) -> dict[str, FlagValue | None]:
-    flags: dict[str, FlagValue | None] = {}
+def _flags(node: Node, offset: int) -> dict[str, Value | Axis]:
+    from optagent.agent.plan.ranges import axis_of
+
+    flags: dict[str, Value | Axis] = {}
     for entry in _entries(node, offset):
         name = entry.key.lstrip("-").replace("_", "-")
         if not _FLAG.match(name):
@@ -187,21 +204,31 @@ def _flags(node: Node, offset: int) -> dict[str, FlagValue | None]:
         if name in flags:
             raise _Wrong(f"the flag {name} is given twice", entry.line)
         try:
-            flags[name] = flag_value_of(entry.value)
+            axis = axis_of("flag", name, entry.value)
+        except ValueError as error:
+            raise _Wrong(f"the flag {name}: {error}", entry.line) from None
+        try:
+            flags[name] = axis or flag_value_of(entry.value)
         except ValueError as error:
             raise _Wrong(f"the flag {name} takes one value, found {error}", entry.line) from None
     return flags
 
 
-def _env(node: Node, offset: int) -> dict[str, str | None]:
-    env: dict[str, str | None] = {}
+def _env(node: Node, offset: int) -> dict[str, str | Axis | None]:
+    from optagent.agent.plan.ranges import axis_of
+
+    env: dict[str, str | Axis | None] = {}
     for entry in _entries(node, offset):
         text = text_of(entry.value)
         if not _VARIABLE.match(entry.key) or entry.key in env:
             raise _Wrong(f"{entry.key[:60]!r} is given twice or is no name of a variable", entry.line)
-        if text is None:
+        try:
+            axis = axis_of("env", entry.key, entry.value)
+        except ValueError as error:
+            raise _Wrong(f"the variable {entry.key}: {error}", entry.line) from None
+        if axis is None and text is None:
             raise _Wrong(f"the variable {entry.key} takes one value, found {kind_of(entry.value)}", entry.line)
-        env[entry.key] = None if kind_of(entry.value) == "nothing" else text
+        env[entry.key] = axis or (None if kind_of(entry.value) == "nothing" else text)
     return env
 
 
@@ -211,6 +238,7 @@ def _files(node: Node, offset: int) -> dict[str, str]:
         text = text_of(entry.value)
         if not _inside(entry.key) or entry.key in files:
             raise _Wrong(f"{entry.key[:60]!r} is given twice or is no path inside the environment's folder", entry.line)
+        _no_range(entry.value, f"the file {entry.key} takes its whole text", entry.line)
         if text is None or kind_of(entry.value) == "nothing":
             raise _Wrong(f"the file {entry.key} takes its whole text, found {kind_of(entry.value)}", entry.line)
         files[entry.key] = text
@@ -218,10 +246,24 @@ def _files(node: Node, offset: int) -> dict[str, str]:
 
 
 def _patch(node: Node, offset: int) -> str:
+    _no_range(node, "expected one path")
     path = _line(node, offset)
     if not _inside(path):
         raise _Wrong(f"expected a path inside the plan's folder, found {path[:80]!r}")
     return path
+
+
+def _environment(node: Node, offset: int) -> str:
+    _no_range(node, "expected one name")
+    return _line(node, offset)
+
+
+def _no_range(node: Node, expected: str, line: int | None = None) -> None:
+    from optagent.agent.plan.ranges import names_range
+
+    if names_range(node):
+        found = kind_of(node) if node.id != "scalar" else repr(text_of(node))
+        raise _Wrong(f"{expected}, found {found}; only flags and env can have a range", line)
 
 
 def _inside(path: str) -> bool:
@@ -248,5 +290,5 @@ _CHANGE_READERS: dict[str, _Reader] = {
     "env": _env,
     "files": _files,
     "patch": _patch,
-    "environment": _line,
+    "environment": _environment,
 }

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from optagent.agent.change import Change
+from optagent.agent.search.space import Axis
 
 
 class Status(StrEnum):
@@ -35,7 +36,9 @@ class Item:
     `rank` is None for an item without a place in the ranking (it comes after all ranked ones, in document order).
     `needs` are item ids or conditions such as `cuda>=13`; all must hold. `retry_when` is the condition under which a
     dead item is worth another look. `line` is the 1-based line of its heading. Without `change` it is prose for a
-    person or a model. `expected_gain` is a fraction as (low, high), for example (0.1, 0.18).
+    person or a model. `space` are the flags and variables that the change leaves open within a range, in canonical
+    order; `change` holds the fixed rest, which may be empty then. `expected_gain` is a fraction as (low, high), for
+    example (0.1, 0.18).
     """
 
     id: str
@@ -45,6 +48,7 @@ class Item:
     prose: str = ""
     status: Status = Status.OPEN
     change: Change | None = None
+    space: tuple[Axis, ...] = ()
     needs: tuple[str, ...] = ()
     expected_gain: tuple[float, float] | None = None
     cost: str = ""

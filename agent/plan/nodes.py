@@ -65,3 +65,8 @@ def flag_value_of(node: Node) -> FlagValue | None:
             return text
         return number if number == number and abs(number) != float("inf") else text
     return text
+
+
+def is_plain(node: Node) -> bool:
+    """Whether the node is a scalar without quotes, and no block of text."""
+    return node.id == "scalar" and not getattr(node, "style", None)

@@ -1,8 +1,10 @@
 """How often rules for keep-or-revert are wrong, and what they cost, on launches that are drawn: `python verdicts.py`.
 
-Beside the campaign's rule: "strictly better" in a single run each, five pairs and a t-test, and a t-test after every pair
-from the third on ("peeking"). Every figure is the mean over seeds, with the standard deviation between seeds behind it.
-False keeps are keeps of a change that does nothing; power is how often a change of the minimum effect is kept.
+Beside the campaign's rule, which uses all launches of the baseline, and the same test in pairs: "strictly better" in a
+single run each, five pairs and a t-test, and a t-test after every pair from the third on ("peeking"). Every figure is the
+mean over seeds, with the standard deviation between seeds behind it. False keeps are keeps of a change that does nothing;
+power is how often a change of the minimum effect is kept. Launches made for a verdict count as half a pair each, those of a
+baseline that were there before do not.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from dataclasses import dataclass
 from scipy.stats import ttest_1samp
 
 from optagent.agent.noise import Noise, noise_of
-from optagent.agent.verdict import Verdict, judge
+from optagent.agent.series import Made, series_of
+from optagent.agent.verdict import Verdict, judge, judge_series
 
 MIN_EFFECT, MAX_PAIRS = 0.02, 12
 CALIBRATION = 12
 """Launches of the baseline by which the rule knows the noise."""
+POOL = 6
 SEEDS, DRAWS = 20, 500
 LAUNCH_SDS = (0.5, 1.0, 2.0, 3.0)
 DRIFT_SD = 0.5
@@ -53,20 +57,47 @@ class Machine:
         return self.launch(), candidate
 
 
-Rule = Callable[[Machine, float], tuple[bool, int]]
+Rule = Callable[[Machine, float], tuple[bool, float]]
 """Whether the change was kept, and after how many pairs."""
 
 
-def campaign_rule(machine: Machine, effect: float) -> tuple[bool, int]:
+def campaign_rule(machine: Machine, effect: float) -> tuple[bool, float]:
     noise = noise_of([machine.launch() for _ in range(CALIBRATION)])
     return sequential(machine, effect, noise)
 
 
-def campaign_rule_uncalibrated(machine: Machine, effect: float) -> tuple[bool, int]:
+def against_a_pool(machine: Machine, effect: float) -> tuple[bool, float]:
+    """Noise known from six earlier launches, and six launches of the baseline in this sitting."""
+    earlier = noise_of([machine.launch() for _ in range(CALIBRATION - POOL)])
+    return in_series(machine, effect, [machine.launch() for _ in range(POOL)], earlier)
+
+
+def first_change(machine: Machine, effect: float) -> tuple[bool, float]:
+    """The first change of a campaign: two launches of the baseline are all there is."""
+    return in_series(machine, effect, [machine.launch() for _ in range(2)], None)
+
+
+def in_series(machine: Machine, effect: float, base: list[float], noise: Noise | None) -> tuple[bool, float]:
+    """As an experiment goes: the arm comes next that tells more."""
+    at, counts, before = len(base), [len(base), 0], len(base)
+    series = series_of([Made(n, False, 100 * math.log(v)) for n, v in enumerate(base, 1)], noise)
+    while True:
+        at += 1
+        changed = not counts[1] or series.prefers_changed(at)
+        series = series.and_then(Made(at, changed, 100 * math.log(machine.launch(effect if changed else 0.0))))
+        counts[changed] += 1
+        found = judge_series(
+            series, (counts[0], counts[1], counts[1]), min_effect=MIN_EFFECT, max_launches=MAX_PAIRS
+        ).verdict
+        if found not in (Verdict.MORE, Verdict.TOO_NOISY) or counts[1] == MAX_PAIRS:
+            return found is Verdict.KEEP, (sum(counts) - before) / 2
+
+
+def campaign_rule_uncalibrated(machine: Machine, effect: float) -> tuple[bool, float]:
     return sequential(machine, effect, None)
 
 
-def sequential(machine: Machine, effect: float, noise: Noise | None) -> tuple[bool, int]:
+def sequential(machine: Machine, effect: float, noise: Noise | None) -> tuple[bool, float]:
     pairs: list[tuple[float, float]] = []
     while True:
         pairs.append(machine.pair(effect))
@@ -75,16 +106,16 @@ def sequential(machine: Machine, effect: float, noise: Noise | None) -> tuple[bo
             return found is Verdict.KEEP, len(pairs)
 
 
-def strictly_better(machine: Machine, effect: float) -> tuple[bool, int]:
+def strictly_better(machine: Machine, effect: float) -> tuple[bool, float]:
     baseline, candidate = machine.pair(effect)
     return candidate > baseline, 1
 
 
-def five_pairs(machine: Machine, effect: float) -> tuple[bool, int]:
+def five_pairs(machine: Machine, effect: float) -> tuple[bool, float]:
     return significant([gain(machine, effect) for _ in range(5)]), 5
 
 
-def peeking(machine: Machine, effect: float) -> tuple[bool, int]:
+def peeking(machine: Machine, effect: float) -> tuple[bool, float]:
     gains = [gain(machine, effect) for _ in range(2)]
     while len(gains) < MAX_PAIRS:
         gains.append(gain(machine, effect))
@@ -103,8 +134,10 @@ def significant(gains: list[float]) -> bool:
 
 
 RULES: dict[str, Rule] = {
-    "campaign's rule": campaign_rule,
-    "  noise from the pairs": campaign_rule_uncalibrated,
+    "campaign's rule": against_a_pool,
+    "  its first change": first_change,
+    "in pairs, noise known": campaign_rule,
+    "in pairs, it is not": campaign_rule_uncalibrated,
     "strictly better": strictly_better,
     "five pairs, t-test": five_pairs,
     "peeking t-test": peeking,

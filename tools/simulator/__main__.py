@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from optagent.tools.simulator import startup
-from optagent.tools.simulator.batching import BatchSeen
+from optagent.tools.simulator.batching import BatchSeen, OutOfRoom
 from optagent.tools.simulator.clock import VirtualClock
 from optagent.tools.simulator.failures import Launch, first_failure
 from optagent.tools.simulator.flags import parse
@@ -109,7 +109,7 @@ class Process:
             self.log.line("INFO:     Waiting for application shutdown.")
             self.log.line("INFO:     Application shutdown complete.")
             wait_for_ever()
-        self.server.front = Front(self._service(), self.log, self.speed)
+        self.server.front = Front(self._service(), self.log, self.speed, self._out_of_memory)
         threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
         self.log.line(f"INFO:     Uvicorn running on http://{host}:{port} (Press CTRL+C to quit)")
 
@@ -142,7 +142,17 @@ class Process:
             return
         from optagent.tools.simulator.holders import hold
 
-        self.note = hold(world, gb, min(self.plan.setup.tp_size, self.plan.around.scenario.hardware.count))
+        self.note = hold(world, gb, min(self._gpus, self.plan.around.scenario.hardware.count))
+
+    @property
+    def _gpus(self) -> int:
+        return self.plan.setup.tp_size * self.plan.setup.replicas
+
+    def _out_of_memory(self, why: OutOfRoom) -> None:
+        """A rank dies while it serves: its traceback, and the parent that takes the tree down."""
+        for text, rank in startup.last_words(self.plan, why.tokens):
+            self.log.line(text, rank)
+        self._kill()
 
     def _end(self) -> None:
         """Stop in order, as far as SGLang does: its parent kills its own tree in the end, itself included."""

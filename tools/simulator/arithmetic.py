@@ -69,7 +69,7 @@ def arithmetic_of(choices: Iterable[Choice]) -> Arithmetic:
 def choices_of(setup: Setup, fields: Mapping[str, Any], around: Surroundings) -> list[Choice]:
     """Everything of a launch that its numbers depend on, but for who shares a batch with whom."""
     reduce, how = setup.all_reduce, setup.speculation
-    runner = fields["moe_runner_backend"]
+    runner = fields["moe_runner_backend"] if around.scenario.model.shape is None else setup.moe_runner
     thresholds = fields["speculative_accept_threshold_single"], fields["speculative_accept_threshold_acc"]
     choices: list[Choice] = [
         ("attention", setup.attention_backend, KERNEL),

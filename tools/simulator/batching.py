@@ -1,10 +1,15 @@
 """Continuous batching in virtual time: requests are prefilled first, then decoded together, as SGLang schedules them.
 
 A closed world of one load: it advances only when it is told to, from one finished request to the next.
+
+With `estimated` admission the KV cache is shared out as SGLang does it (its schedule_policy and schedule_batch, 0.5): of
+what running requests may still produce only a share is set aside, which starts at 0.7 times --schedule-conservativeness
+and decays; when the cache is full after all, those that have produced least are put back and computed anew later.
 """
 
 from __future__ import annotations
 
+import math
 import random
 from collections import deque
 from collections.abc import Callable
@@ -14,14 +19,33 @@ from optagent.tools.simulator.acceptance import accept_probability, draw_accept_
 from optagent.tools.simulator.cost import decode_step, padded_batch, prefill_s
 from optagent.tools.simulator.scenario import Costs, Model
 from optagent.tools.simulator.setup import Setup
+from optagent.tools.simulator.words import common_tokens
 
 BLOCK_STEPS = 32
 """Decode steps that are taken at once at the cost of the first: the context grows by 32 tokens at most meanwhile."""
 
+LONGEST_ESTIMATE = 4096
+"""Tokens that one request is taken to produce at most (CLIP_MAX_NEW_TOKENS)."""
+FIRST_SHARE, LEAST_SHARE, DECAY_STEPS = 0.7, 0.14, 600
+"""The share at first; what is left of it after so many decode steps."""
+AFTER_RETRACTION = 20
+"""Tokens that every running request is sure to get after some were put back."""
+
+
+class OutOfRoom(RuntimeError):
+    """The activations of a prefill batch found no memory, which ends the server. `tokens` is the batch's size."""
+
+    def __init__(self, tokens: int) -> None:
+        super().__init__(f"a prefill batch of {tokens} tokens found no memory")
+        self.tokens = tokens
+
 
 @dataclass
 class Job:
-    """One request. Times in virtual seconds; `itl_runs` are pairs of a gap and how often it came in a row."""
+    """One request. Times in virtual seconds; `itl_runs` are pairs of a gap and how often it came in a row.
+
+    `text` is the prompt's, where beginnings that prompts have in common are looked at. `left_s` is when it was put back.
+    """
 
     index: int
     prompt_tokens: int
@@ -37,6 +61,8 @@ class Job:
     itl_runs: list[tuple[float, int]] = field(default_factory=list)
     draws: random.Random = field(default_factory=random.Random)
     chance: float = 0.0
+    text: str = ""
+    left_s: float = 0.0
 
     @property
     def context(self) -> int:
@@ -62,7 +88,11 @@ class BatchSeen:
 
 @dataclass
 class Engine:
-    """The scheduler and what it works on. `slowdown` multiplies every duration, `accept_factor` the accept chance."""
+    """The scheduler and what it works on. `slowdown` multiplies every duration, `accept_factor` the accept chance.
+
+    `estimated` and `prefix_sharing` are the scenario's (`Scheduling`). A prefill batch of more than `most_prefill_tokens`
+    raises OutOfRoom. `seen` are the prompts in the prefix tree, `retracted` counts requests that were put back.
+    """
 
     model: Model
     costs: Costs
@@ -75,6 +105,13 @@ class Engine:
     report: Callable[[BatchSeen], None] = lambda seen: None
     waiting: deque[Job] = field(default_factory=deque)
     running: list[Job] = field(default_factory=list)
+    estimated: bool = False
+    prefix_sharing: bool = False
+    most_prefill_tokens: int | None = None
+    seen: list[str] = field(default_factory=list)
+    retracted: int = 0
+    _share: float | None = None
+    _fresh: list[Job] = field(default_factory=list)
     _steps: int = 0
     _step_costs: dict[tuple[int, int], float] = field(default_factory=dict)
 
@@ -96,11 +133,15 @@ class Engine:
         return []
 
     def _admissible(self) -> bool:
-        if not self.waiting or len(self.running) >= self.setup.max_running_requests:
+        if not self.waiting or len(self.running) >= self.setup.max_running_requests * self.setup.replicas:
             return False
+        if self.prefix_sharing and self.setup.radix_cache:
+            self._match(self.waiting[0])
         return not self.running or self._fits(self.waiting[0])
 
     def _fits(self, job: Job) -> bool:
+        if self.estimated:
+            return self._own(job) + min(job.max_new_tokens - job.produced, LONGEST_ESTIMATE) <= self._room()
         held = sum(one.prompt_tokens + one.max_new_tokens for one in self.running)
         return held + job.prompt_tokens + job.max_new_tokens <= self.kv_tokens
 
@@ -110,14 +151,21 @@ class Engine:
         before = len(self.running)
         while self._admissible():
             job = self.waiting[0]
-            new = job.prompt_tokens - job.cached_tokens
-            if batch and tokens + new > self.setup.chunked_prefill_size:
+            new = job.context - job.cached_tokens
+            if batch and tokens + new > self._batch_tokens:
                 break
             batch.append(self.waiting.popleft())
             self.running.append(job)
+            self._fresh.append(job)
             tokens += new
+        self._fresh.clear()
+        self._check_memory(tokens)
         seconds = self._prefill_seconds(tokens, max(job.cached_tokens for job in batch))
         self.now_s += seconds
+        if self.estimated and self.setup.mixed_chunk:
+            self._decode_along(tokens, before, seconds)
+        if self.prefix_sharing and self.setup.radix_cache:
+            self._remember(batch)
         self._report_prefill(batch, tokens, before, seconds)
         for job in batch:
             self._first_token(job)
@@ -126,13 +174,17 @@ class Engine:
     def _prefill_seconds(self, tokens: int, cached: int) -> float:
         seconds, done = 0.0, 0
         while True:
-            chunk = min(tokens - done, self.setup.chunked_prefill_size)
+            chunk = min(tokens - done, self._chunk_tokens)
             seconds += prefill_s(self.model, self.costs, self.setup, chunk, cached + done)
             done += chunk
             if done >= tokens:
                 return seconds * self.slowdown
 
     def _first_token(self, job: Job) -> None:
+        if job.produced:
+            job.produced += 1
+            job.itl_runs.append((self.now_s - job.left_s, 1))
+            return
         job.first_token_s = self.now_s
         job.produced = 1
         how = self.setup.speculation
@@ -142,15 +194,21 @@ class Engine:
             job.chance = chance + job.draws.uniform(-0.03, 0.03)
 
     def _decode(self) -> list[Job]:
+        if self.estimated:
+            self._retract_until_it_fits()
         batch = len(self.running)
         context = sum(job.context for job in self.running) / batch
         step_s = self._step_s(batch, context)
         if self.setup.speculation is None:
             steps = min(BLOCK_STEPS, min(job.max_new_tokens - job.produced for job in self.running))
+            if self.estimated:
+                steps = max(1, min(steps, int((self.kv_tokens - self._held()) // batch)))
             self._plain_steps(steps, step_s)
         else:
             steps = 1
             self._verify_step(step_s)
+        if self.estimated:
+            self._decay(steps)
         self._report_decode(steps, batch)
         return self._finish()
 
@@ -186,6 +244,89 @@ class Engine:
             for job in finished:
                 job.finished_s = self.now_s
         return finished
+
+    @property
+    def _chunk_tokens(self) -> int:
+        """The most tokens of one prefill pass: every replica has its own."""
+        return self.setup.chunked_prefill_size * self.setup.replicas
+
+    @property
+    def _batch_tokens(self) -> int:
+        if not self.estimated:
+            return self._chunk_tokens
+        return min(self._chunk_tokens, self.setup.max_prefill_tokens * self.setup.replicas)
+
+    def _check_memory(self, tokens: int) -> None:
+        largest = min(tokens, self._chunk_tokens) // self.setup.replicas
+        if self.most_prefill_tokens is not None and largest > self.most_prefill_tokens:
+            raise OutOfRoom(largest)
+
+    def _own(self, job: Job) -> int:
+        """Tokens that the request alone holds in the KV cache: what came from the prefix tree is there once for all."""
+        return job.context - job.cached_tokens
+
+    def _held(self) -> int:
+        shared = max((job.cached_tokens for job in self.running), default=0)
+        return shared + sum(self._own(job) for job in self.running)
+
+    def _room(self) -> float:
+        """What of the KV cache is neither held nor set aside. Requests of the batch that is being put together are set
+        aside for in full."""
+        fresh = {id(job) for job in self._fresh}
+        expected = 0.0
+        for job in self.running:
+            left = min(job.max_new_tokens - job.produced, LONGEST_ESTIMATE)
+            expected += left if id(job) in fresh else left * self._new_token_share
+        return self.kv_tokens - self._held() - expected
+
+    @property
+    def _new_token_share(self) -> float:
+        return self._first_share if self._share is None else self._share
+
+    @property
+    def _first_share(self) -> float:
+        return min(1.0, FIRST_SHARE * self.setup.conservativeness)
+
+    def _decay(self, steps: int) -> None:
+        first = self._first_share
+        least = first * LEAST_SHARE
+        self._share = max(least, self._new_token_share - steps * (first - least) / DECAY_STEPS)
+
+    def _retract_until_it_fits(self) -> None:
+        """Put back those that have produced least, until every other one has room for its next tokens."""
+        put_back = []
+        while len(self.running) > 1 and self._held() + self._next_tokens() > self.kv_tokens:
+            least = min(range(len(self.running)), key=lambda at: (self.running[at].produced, -at))
+            put_back.append(self.running.pop(least))
+        for job in put_back:
+            job.cached_tokens = 0
+            job.left_s = self.now_s
+            self.waiting.append(job)
+        if put_back:
+            self.retracted += len(put_back)
+            produced = sum(job.produced for job in self.running) + AFTER_RETRACTION * len(self.running)
+            self._share = min(1.0, produced / max(1, sum(job.max_new_tokens for job in self.running)))
+
+    def _next_tokens(self) -> int:
+        how = self.setup.speculation
+        return len(self.running) * (how.verify_tokens if how else 1)
+
+    def _decode_along(self, tokens: int, before: int, seconds: float) -> None:
+        """With mixed chunks, those that run get a token in each prefill pass."""
+        passes = math.ceil(tokens / self._chunk_tokens)
+        for job in self.running[:before]:
+            gained = min(passes, job.max_new_tokens - job.produced)
+            job.produced += gained
+            job.itl_runs.append((seconds / passes, gained))
+
+    def _match(self, job: Job) -> None:
+        """Take what the prefix tree has of the prompt; its last token is always computed."""
+        longest = max((common_tokens(job.text, text) for text in self.seen), default=0) if job.text else 0
+        job.cached_tokens = min(longest, job.prompt_tokens - 1)
+
+    def _remember(self, batch: list[Job]) -> None:
+        known = set(self.seen)
+        self.seen += [job.text for job in batch if job.text and job.text not in known]
 
     def _report_prefill(self, batch: list[Job], tokens: int, before: int, seconds: float) -> None:
         self.report(

@@ -8,10 +8,12 @@ end. The scenario's `launch_gap_us` closes what is left between the two.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from optagent.tools.simulator.scenario import Costs, Model
+from optagent.tools.simulator import roofline
+from optagent.tools.simulator.scenario import Costs, Model, Shape, Speeds
 from optagent.tools.simulator.setup import AllReduce, Setup, Speculation
 from optagent.tools.simulator.tables import ALL_REDUCE_NCCL_US, MOE_EP_US, MOE_TP_US, interpolate, mla_us
 
@@ -32,6 +34,12 @@ FP8_KV_US = 820.0
 
 ALL_TO_ALL_US = 70.0
 """Extra of a MoE layer whose tokens are sent to their experts and back over PCIe (assumed: two small exchanges)."""
+
+HIDDEN_HOST = 0.75
+"""The part of the scheduler's work on the host that runs beside the GPU's at best (assumed)."""
+PREFILL_KERNELS_A_LAYER = 12
+RADIX_SHARE = 0.15
+"""What keeping the prefix tree adds to the scheduler's work (assumed)."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +121,8 @@ def target_step(model: Model, costs: Costs, setup: Setup, batch: int, context: f
     sized for the largest captured batch, and the allocator's remaining room shrinks with them. The campaign that
     measured it put it down to freed memory.
     """
+    if model.shape is not None and costs.speeds is not None:
+        return _computed_step(model, model.shape, costs, costs.speeds, setup, batch, context, per_request)
     size, in_graph = padded_batch(setup, batch)
     tokens = size * per_request
     moe = MOE_EP_US if setup.ep_size > 1 else MOE_TP_US
@@ -147,7 +157,9 @@ def decode_step(model: Model, costs: Costs, setup: Setup, batch: int, context: f
         launch_us=verify.launch_us,
         graph_us=verify.graph_us,
         draft_us=draft_us(model, costs, setup, how, batch, context),
-        host_us=costs.host_us + (costs.host_sync_us if how.sync_host or how.algorithm == "NGRAM" else 0.0),
+        host_us=verify.host_us
+        + costs.host_us
+        + (costs.host_sync_us if how.sync_host or how.algorithm == "NGRAM" else 0.0),
     )
 
 
@@ -155,6 +167,12 @@ def draft_us(model: Model, costs: Costs, setup: Setup, how: Speculation, batch: 
     """The draft steps of one iteration: a one-layer model each, with its own two all-reduces. None for n-grams."""
     if how.algorithm == "NGRAM":
         return 0.0
+    if model.shape is not None and costs.speeds is not None:
+        share = math.ceil(batch / setup.replicas)
+        layer = replace(model, layers=1, moe_layers=0)
+        attention = roofline.attention_us(model, model.shape, costs.speeds, setup, share, context, 1)
+        reduce = roofline.all_reduces_us(layer, costs.speeds, setup, share * how.topk)
+        return how.steps * (costs.draft_step_us + attention + reduce + 2.0 * share * how.topk)
     tokens = batch * how.topk
     reduces = 2 * all_reduce_us(tokens * model.hidden_size, setup.all_reduce)
     return how.steps * (costs.draft_step_us + mla_us(batch, context) + reduces + 2.0 * tokens)
@@ -165,8 +183,64 @@ def prefill_s(model: Model, costs: Costs, setup: Setup, new_tokens: int, context
 
     Fits 7.3k tok/s at 8k and 4.8k tok/s at 128k. Three fifths of the per-token cost are all-reduces of long messages.
     """
+    if model.shape is not None and costs.speeds is not None:
+        return _computed_prefill_s(model, model.shape, costs, costs.speeds, setup, new_tokens, context)
     elements = float(min(new_tokens, setup.chunked_prefill_size) * model.hidden_size)
     slower = all_reduce_us(elements, setup.all_reduce) / all_reduce_us(elements, AllReduce())
     per_token = costs.prefill_us_per_token * (0.4 + 0.6 * slower)
     attention = new_tokens * (context + new_tokens / 2) * 1.12e-9
     return costs.prefill_fixed_s + new_tokens * per_token * 1e-6 + attention
+
+
+def _computed_step(
+    model: Model,
+    shape: Shape,
+    costs: Costs,
+    speeds: Speeds,
+    setup: Setup,
+    batch: int,
+    context: float,
+    per_request: int,
+) -> StepCost:
+    """A forward pass of a model with a shape: the fullest replica's, whose time is that of all."""
+    share = math.ceil(batch / setup.replicas)
+    size, in_graph = padded_batch(setup, share)
+    if in_graph and not setup.graph_padding:
+        size, in_graph = share, size == share
+    tokens = size * per_request
+    attention = roofline.attention_us(model, shape, speeds, setup, size, context, per_request)
+    if per_request > 1 and setup.speculation and setup.speculation.attention_mode == "prefill":
+        attention *= VERIFY_IN_PREFILL_KERNEL
+    compiled = in_graph and size in setup.compiled_sizes
+    gaps = costs.launch_gap_us * (roofline.COMPILED_GAPS if compiled else 1.0)
+    step = StepCost(
+        moe_us=roofline.moe_us(model, shape, speeds, setup, tokens),
+        attention_us=model.layers * attention,
+        all_reduce_us=roofline.all_reduces_us(model, speeds, setup, tokens),
+        gemm_us=roofline.gemms_us(model, shape, speeds, setup, tokens) * (roofline.COMPILED_GEMM if compiled else 1.0),
+        launch_us=gaps + (0.0 if in_graph else costs.eager_us),
+        graph_us=costs.graph_slot_us * setup.graph_max_bs,
+    )
+    return replace(step, host_us=_seen_host_us(costs, setup, share, step.total_us))
+
+
+def _seen_host_us(costs: Costs, setup: Setup, batch: int, gpu_us: float) -> float:
+    """What of the host's work before and after a step is not hidden behind the GPU's: scheduling, attention's plan, and
+    sending out tokens, which is done once in `stream_interval` steps."""
+    work = costs.schedule_us + batch * (costs.request_us + costs.stream_us / setup.stream_interval)
+    work += costs.attention_plan_us * roofline.PLAN_FACTOR.get(setup.attention_backend, 0.5)
+    if setup.radix_cache:
+        work += RADIX_SHARE * costs.schedule_us
+    return max(work - gpu_us, work * (1 - HIDDEN_HOST)) if setup.overlap else work
+
+
+def _computed_prefill_s(
+    model: Model, shape: Shape, costs: Costs, speeds: Speeds, setup: Setup, new_tokens: int, context: float
+) -> float:
+    """A prefill pass of a model with a shape over `new_tokens`, which the replicas share."""
+    tokens = new_tokens / setup.replicas
+    us = roofline.gemms_us(model, shape, speeds, setup, tokens) + roofline.moe_us(model, shape, speeds, setup, tokens)
+    us += roofline.prefill_attention_us(model, shape, speeds, setup, tokens, context)
+    us += roofline.all_reduces_us(model, speeds, setup, tokens)
+    us += model.layers * PREFILL_KERNELS_A_LAYER * roofline.KERNEL_US
+    return costs.prefill_fixed_s + us * 1e-6

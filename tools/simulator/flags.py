@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 CUDA_GRAPH_SPLIT = (0, 5, 20)
@@ -153,6 +154,7 @@ def release(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+@lru_cache(maxsize=8)
 def parser(version: str) -> argparse.ArgumentParser:
     """The command line of the SGLang release `version`."""
     newer = release(version) >= CUDA_GRAPH_SPLIT
@@ -179,9 +181,17 @@ FIELD_NAMES = {
 }  # fmt: skip
 
 
+def field_of(name: str) -> str:
+    """The field that a flag sets, by its name on the command line without dashes in front."""
+    for flag in (*COMMON, *OLD_ONLY, *NEW_ONLY):
+        if name in (flag.name, *flag.aliases):
+            return FIELD_NAMES.get(flag.name, flag.name.replace("-", "_"))
+    return name.replace("-", "_")
+
+
 def _add(words: argparse.ArgumentParser, flag: Flag) -> None:
     names = [f"--{name}" for name in (flag.name, *flag.aliases)]
-    field = FIELD_NAMES.get(flag.name, flag.name.replace("-", "_"))
+    field = field_of(flag.name)
     if flag.default is False:
         words.add_argument(*names, dest=field, action="store_true", help=flag.help)
         return

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from optagent.tools.simulator import answers
+from optagent.tools.simulator.batching import OutOfRoom
 from optagent.tools.simulator.loads import HEADER, LoadStalled
 from optagent.tools.simulator.log import Log
 from optagent.tools.simulator.serving import BadRequest, Generated, Prompt, Service
@@ -18,11 +19,12 @@ from optagent.tools.simulator.serving import BadRequest, Generated, Prompt, Serv
 
 @dataclass
 class Front:
-    """What the handlers share. `ready` turns True when the warm-up is over."""
+    """What the handlers share. `ready` turns True when the warm-up is over; `die` ends the server, which ran out of memory."""
 
     service: Service
     log: Log
     speed: float
+    die: Callable[[OutOfRoom], None]
     ready: bool = False
 
     @property
@@ -109,6 +111,8 @@ class Handler(BaseHTTPRequestHandler):
                 route(self)
         except BadRequest as error:
             self.reply({"error": {"message": str(error), "type": "BadRequestError"}}, HTTPStatus.BAD_REQUEST)
+        except OutOfRoom as error:
+            self.front.die(error)
         except LoadStalled as error:
             self.reply({"error": {"message": str(error)}}, HTTPStatus.INTERNAL_SERVER_ERROR)
         except (BrokenPipeError, ConnectionResetError):

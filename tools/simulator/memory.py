@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from optagent.tools.simulator import roofline
 from optagent.tools.simulator.scenario import Costs, Faults, Hardware, Model
 from optagent.tools.simulator.setup import Setup
 
 GIB = 1024**3
 CAPTURE_RESERVE_GB = 0.5
 """What a capture needs beside its graphs: workspaces of the first forward pass."""
+SYMMETRIC_GB = 4.0
+"""What NCCL sets aside for symmetric memory before it is used."""
+LARGE_GPU_GB = 60
+"""From this size on SGLang leaves 10 GB free at least."""
 
 
 @dataclass(frozen=True)
@@ -39,14 +44,18 @@ class MemoryPlan:
 
 
 def default_fraction(hardware: Hardware, setup_chunk: int, tp_size: int, graph_max_bs: int) -> float:
-    """SGLang's own --mem-fraction-static: leaves room for activations, chunked prefill and graphs, 10 GB at least."""
-    reserved_mib = max(10 * 1024.0, 512 + 1.5 * setup_chunk + 1024 * tp_size / 8 + 8 * graph_max_bs)
+    """SGLang's own --mem-fraction-static: leaves room for activations, chunked prefill and graphs, 10 GB on large GPUs."""
+    least_mib = 10 * 1024.0 if hardware.memory_gb > LARGE_GPU_GB else 0.0
+    reserved_mib = max(least_mib, 512 + 1.5 * setup_chunk + 1024 * tp_size / 8 + 8 * graph_max_bs)
     return round(1.0 - reserved_mib / 1024 / hardware.memory_gb, 3)
 
 
 def kv_bytes_per_token(model: Model, setup: Setup) -> float:
     """What one token of context takes on a GPU, the draft model's share included."""
-    target = model.kv_bytes_per_token * (0.5 if setup.kv_dtype.startswith("fp8") else 1.0)
+    whole = float(model.kv_bytes_per_token)
+    if model.shape is not None:
+        whole = roofline.kv_bytes_per_token(model, model.shape, setup.tp_size, setup.attn_dp)
+    target = whole * (0.5 if setup.kv_dtype.startswith("fp8") else 1.0)
     return target + (model.draft_kv_bytes_per_token if uses_draft(setup) else 0.0)
 
 
@@ -67,7 +76,7 @@ def plan_memory(
 ) -> MemoryPlan:
     """The memory of one GPU through a launch; `taken_gb` is what other processes hold there."""
     start = max(0.0, hardware.memory_gb - hardware.context_gb - taken_gb)
-    weights = model.weights_gb * 8 / setup.tp_size
+    weights = weights_gb(model, setup)
     draft = model.draft_weights_gb if uses_draft(setup) else 0.0
     graphs = graph_gb(costs, setup)
     if weights + draft > start:
@@ -80,7 +89,7 @@ def plan_memory(
         short = Shortage("memory-pool", None, drafted)
         return MemoryPlan(start, loaded, drafted, drafted, drafted, weights, 0, 0.0, graphs, short)
     kv = tokens * kv_bytes_per_token(model, setup) / GIB
-    extra = faults.all_to_all_gb if setup.all_to_all else 0.0
+    extra = (faults.all_to_all_gb if setup.all_to_all else 0.0) + symmetric_gb(setup)
     if kv + extra > drafted:
         short = Shortage("memory-pool", extra, max(0.0, drafted - kv))
         return MemoryPlan(start, loaded, drafted, drafted, drafted, weights, tokens, kv, graphs, short)
@@ -96,3 +105,23 @@ def _kv_tokens(model: Model, setup: Setup, room_gb: float) -> int:
     if setup.max_total_tokens is not None:
         tokens = min(tokens, setup.max_total_tokens)
     return tokens // setup.page_size * setup.page_size
+
+
+def weights_gb(model: Model, setup: Setup) -> float:
+    """The target's weights on a GPU. Groups that are parallel over attention's data each hold all of its weights."""
+    share = model.weights_gb * 8 / setup.tp_size
+    if model.shape is None or setup.attn_dp < 2:
+        return share
+    attention = roofline.attention_weights(model, model.shape) * model.layers * model.shape.bytes_per_weight / GIB
+    return share + attention * (setup.attn_dp - 1) / setup.tp_size
+
+
+def symmetric_gb(setup: Setup) -> float:
+    return SYMMETRIC_GB if setup.all_reduce.algorithm == "symmetric" else 0.0
+
+
+def most_prefill_tokens(costs: Costs, plan: MemoryPlan) -> int | None:
+    """The largest prefill batch (in tokens of one replica) whose activations find room; None when any does."""
+    if not costs.activation_gb_per_1k_tokens:
+        return None
+    return int(1024 * plan.after_capture_gb / costs.activation_gb_per_1k_tokens)

@@ -8,13 +8,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from fnmatch import fnmatch
 from functools import cached_property
 from typing import Any
 
 from optagent.tools.simulator.acceptance import looks_random
-from optagent.tools.simulator.arithmetic import corrupts
 from optagent.tools.simulator.batching import BatchSeen, Engine, Job
+from optagent.tools.simulator.engines import Pace, engine_for, injected_slowdown
 from optagent.tools.simulator.loads import Announcement, Load, announcement, is_warm_up
 from optagent.tools.simulator.memory import MemoryPlan
 from optagent.tools.simulator.noise import slowdown
@@ -25,10 +24,6 @@ from optagent.tools.simulator.words import count_tokens, natural_length, pieces,
 
 ALONE_S = 0.0015
 """How long (s of the wall) a single request waits to see whether others come that would share its batches."""
-
-CORRUPT_ACCEPTANCE = 0.1
-"""What is left of the accept probability when the target's values are wrong: 0.6 fell to 0.059 where a fused all-reduce
-lacked its end barrier."""
 
 
 class BadRequest(ValueError):
@@ -220,7 +215,9 @@ class Service:
 
     def _job(self, index: int, asked: Asked, load: Load) -> Job:
         prompt, start = asked.prompt, asked.scored_from
-        cached = prompt.tokens - 1 if self.setup.radix_cache and prompt.key in load.cached else 0
+        sharing = self.around.scenario.scheduling.prefix_sharing
+        whole = self.setup.radix_cache and prompt.key in load.cached and not sharing
+        cached = prompt.tokens - 1 if whole else 0
         stops = asked.count if asked.ignore_eos else min(asked.count, natural_length(prompt.key))
         return Job(
             index=index,
@@ -229,6 +226,7 @@ class Service:
             cached_tokens=cached if start is None or start < 0 else min(cached, start),
             random_prompt=looks_random(prompt.ids if prompt.ids is not None else token_ids(prompt.text)),
             seed=prompt.key,
+            text=prompt.text if sharing else "",
         )
 
     def _load(self, prompts: Sequence[Prompt], header: str | None) -> Load:
@@ -245,7 +243,8 @@ class Service:
             return self._loads[told.load]
 
     def _new_load(self, told: Announcement, warmth: float = 1.0) -> Load:
-        return Load(told, self._engine(told, warmth), self.now_s(), self.advance_clock, frozenset(self._cached))
+        cached = frozenset(self._cached)
+        return Load(told, self._engine(told, warmth, cached), self.now_s(), self.advance_clock, cached)
 
     def _warmth(self, told: Announcement) -> float:
         """How fast an announced load runs: the first after the launch that is no warm-up is slower."""
@@ -254,20 +253,13 @@ class Service:
         self._cold = False
         return self.around.scenario.cold_first_cell
 
-    def _engine(self, told: Announcement, warmth: float) -> Engine:
+    def _engine(self, told: Announcement, warmth: float, cached: frozenset[str]) -> Engine:
         scenario = self.around.scenario
         launch = slowdown(scenario.noise.launch_sd, scenario.seed, self.around.launch, "launch")
         run = slowdown(scenario.noise.run_sd, scenario.seed, self.around.launch, "run", told.run, told.seed)
-        return Engine(
-            model=scenario.model,
-            costs=scenario.costs,
-            setup=self.setup,
-            kv_tokens=self.memory.kv_tokens,
-            slowdown=launch * run * injected_slowdown(self.around) / warmth,
-            accept_factor=CORRUPT_ACCEPTANCE if corrupts(self.around) else 1.0,
-            log_interval=max(1, int(self.fields["decode_log_interval"])),
-            report=self.report,
-        )
+        factor = launch * run * injected_slowdown(self.around) / warmth
+        pace = Pace(factor, max(1, int(self.fields["decode_log_interval"])), self.report)
+        return engine_for(self.around, self.setup, self.memory, pace, cached)
 
     def _count(self, prompt: Prompt, job: Job, load: Load) -> None:
         with self._lock:
@@ -282,12 +274,3 @@ class Service:
             totals.verify_steps += job.verify_steps
             totals.verified_tokens += job.produced if job.verify_steps else 0
             totals.last_throughput = job.produced / max(1e-9, job.finished_s - job.arrived_s)
-
-
-def injected_slowdown(around: Surroundings) -> float:
-    """The product of the scenario's injected slow faults for this launch."""
-    factor = 1.0
-    for fault in around.scenario.faults.injected:
-        if fault.kind == "slow" and fnmatch(around.launch, fault.launch):
-            factor *= fault.factor
-    return factor

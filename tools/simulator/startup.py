@@ -6,16 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from optagent.tools.simulator.failures import Failure
+from optagent.tools.simulator.failures import Failure, out_of_memory
 from optagent.tools.simulator.memory import MemoryPlan, uses_draft
 from optagent.tools.simulator.noise import generator
 from optagent.tools.simulator.setup import Setup
 from optagent.tools.simulator.surroundings import Surroundings
 from optagent.tools.simulator.timeline import Timeline
-from optagent.tools.simulator.tracebacks import capture_text, traceback_text
+from optagent.tools.simulator.tracebacks import capture_text, forward_frames, traceback_text
 from optagent.tools.simulator.wording import Wording, wording
 
-CAPTURE_S_PER_GRAPH = 1.2
 LOADED, BIND, READY, DIE, HANG = "loaded", "bind", "ready", "die", "hang"
 """What happens with a line: the weights are in memory, the port is bound, the server is ready, the process dies, nothing
 happens ever after."""
@@ -217,27 +216,36 @@ def capture_bar(script: Timeline, plan: Plan, share: float) -> None:
     """The capture bar, rank 0's: no update ends with a newline, so the next message is glued to it."""
     sizes = plan.setup.graph_sizes[::-1]
     count = max(1, int(len(sizes) * share))
+    costs, compiled = plan.around.scenario.costs, frozenset(plan.setup.compiled_sizes)
     for done, size in enumerate(sizes[:count]):
+        step_s = costs.capture_s_per_graph + (costs.compile_s_per_graph if size in compiled else 0.0)
         avail = plan.memory.after_pool_gb - plan.memory.graph_gb * done / len(sizes)
         percent = 100 * done // len(sizes)
         script.raw(
             f"\rCapturing batches (bs={size} avail_mem={max(0.0, avail):.2f} GB): {percent:3d}%|{'█' * (percent // 10):<10}"
-            f"| {done}/{len(sizes)} [{clock(CAPTURE_S_PER_GRAPH * done)}"
-            f"<{clock(CAPTURE_S_PER_GRAPH * (len(sizes) - done))}, {CAPTURE_S_PER_GRAPH:.2f}s/it]"
+            f"| {done}/{len(sizes)} [{clock(capture_s(plan, done))}<"
+            f"{clock(costs.capture_s_per_graph * (len(sizes) - done))}, {step_s:.2f}s/it]"
         )
-        script.wait(CAPTURE_S_PER_GRAPH)
+        script.wait(step_s)
     if share == 1.0:
-        seconds = clock(CAPTURE_S_PER_GRAPH * len(sizes))
+        seconds = clock(capture_s(plan, len(sizes)))
         script.raw(
             f"\rCapturing batches (bs=1 avail_mem={plan.memory.after_capture_gb:.2f} GB): 100%|{'█' * 10}| "
-            f"{len(sizes)}/{len(sizes)} [{seconds}<00:00, {CAPTURE_S_PER_GRAPH:.2f}s/it]\n"
+            f"{len(sizes)}/{len(sizes)} [{seconds}<00:00, {step_s:.2f}s/it]\n"
         )
+
+
+def capture_s(plan: Plan, graphs: int) -> float:
+    """What the first so many graphs take, the largest first. Only small ones are compiled, and each takes much longer."""
+    costs, setup = plan.around.scenario.costs, plan.setup
+    compiled = max(0, graphs - (len(setup.graph_sizes) - len(setup.compiled_sizes)))
+    return costs.capture_s_per_graph * graphs + costs.compile_s_per_graph * compiled
 
 
 def capture_done(script: Timeline, plan: Plan) -> None:
     if plan.setup.graph_max_bs:
         sizes = plan.setup.graph_sizes
-        elapsed = CAPTURE_S_PER_GRAPH * len(sizes) + 1.2
+        elapsed = capture_s(plan, len(sizes)) + 1.2
         used, avail = plan.memory.graph_gb, plan.memory.after_capture_gb
         what = "verify" if plan.setup.speculation else "decode"
         if plan.setup.all_reduce.algorithm != "nccl":
@@ -369,3 +377,14 @@ PHASES: tuple[tuple[str, Phase, Phase], ...] = (
     ("graph-capture", capture, capture_done),
     ("warmup", warmup, warmup_done),
 )
+
+
+def last_words(plan: Plan, tokens: int) -> list[tuple[str, int | None]]:
+    """What is said, and by which rank (None: the parent), when a prefill batch of so many tokens finds no memory."""
+    hardware, costs = plan.around.scenario.hardware, plan.around.scenario.costs
+    tried = tokens * costs.activation_gb_per_1k_tokens / 1024
+    error = out_of_memory(0, hardware.memory_gb, tried, min(tried * 0.9, plan.memory.after_capture_gb))
+    return [
+        ("Received sigquit from a child process. It usually means the child failed.", None),
+        (f"Scheduler hit an exception: {traceback_text(forward_frames('memory'), error)}", 0),
+    ]

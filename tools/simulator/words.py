@@ -43,3 +43,16 @@ def token_ids(text: str) -> list[int]:
 def natural_length(prompt: str) -> int:
     """After how many tokens the model would stop by itself."""
     return generator("length", prompt).randint(60, 900)
+
+
+@lru_cache(maxsize=1 << 16)
+def common_tokens(one: str, other: str) -> int:
+    """How many tokens two texts have in common from their beginning."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[:middle] == other[:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low // CHARACTERS_PER_TOKEN

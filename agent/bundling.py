@@ -1,0 +1,132 @@
+"""Several items at once: where launches are long, the safe ones are tried together before each is looked at alone.
+
+A bundle that gains is kept, and then each of its items is taken out again: what is not missed is left out for good. When it
+does not gain or does not start, the item that its failure names is set aside, or the bundle is halved (group screening:
+Watson, "A study of the group screening method", 1961). Functions of items and of the bundles that were tried. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from optagent.agent.change import Change
+from optagent.agent.plan.model import Item, Risk
+from optagent.tools.calls.configuration import Configuration
+
+if TYPE_CHECKING:
+    from optagent.agent.ledger import Experiment, Failure
+
+FEWEST = 3
+"""Items from which on a bundle saves launches."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle that was tried: its items, whether it was kept, the configuration it was put on, and the item that its
+    failure named."""
+
+    experiment: str
+    items: tuple[str, ...]
+    kept: bool
+    base: Configuration
+    blamed: str = ""
+
+
+def may_join(item: Item) -> bool:
+    """Whether the item can be put on together with others: flags and variables alone, that promise something."""
+    change = item.change
+    if change is None or change.empty or item.risk is Risk.HIGH or item.approval:
+        return False
+    if change.patch or change.files or change.environment or item.space:
+        return False
+    return item.expected_gain is None or item.expected_gain[1] > 0
+
+
+def bundle_of(runnable: Sequence[Item], tried: Sequence[Bundle]) -> tuple[Item, ...]:
+    """The items to try together next, in the order of `runnable`; empty when none would be.
+
+    Items of low risk come first, those of medium risk with them once no bundle of low risk is left to try. Of items that
+    set the same flag the first one counts.
+    """
+    blamed = {b.blamed for b in tried}
+    done = {frozenset(b.items) for b in tried}
+    for risks in ((Risk.LOW,), (Risk.LOW, Risk.MEDIUM)):
+        able = [i for i in runnable if may_join(i) and i.risk in risks and i.id not in blamed]
+        items = _compatible(able)
+        if len(items) < FEWEST:
+            continue
+        half = len(items) // 2
+        for group in (items, items[:half], items[half:]):
+            if len(group) > 1 and frozenset(i.id for i in group) not in done:
+                return tuple(group)
+    return ()
+
+
+def together(items: Sequence[Item]) -> Change:
+    """The changes of all items as one."""
+    flags: dict[str, bool | int | float | str | None] = {}
+    env: dict[str, str | None] = {}
+    for item in items:
+        if item.change is not None:
+            flags |= item.change.flags
+            env |= item.change.env
+    return Change(flags=flags, env=env)
+
+
+def without(configuration: Configuration, change: Change, before: Configuration) -> Configuration:
+    """The configuration with the change taken out: its flags and variables are again as they were `before`."""
+    flags = {k: v for k, v in configuration.flags.items() if k not in change.flags}
+    env = {k: v for k, v in configuration.env.items() if k not in change.env}
+    return replace(
+        configuration,
+        flags=flags | {k: before.flags[k] for k in change.flags if k in before.flags},
+        env=env | {k: before.env[k] for k in change.env if k in before.env},
+    )
+
+
+def blamed_item(failure: Failure, items: Sequence[Item]) -> str:
+    """The item whose flags or variables the failure speaks of; "" when it is none or several."""
+    text = " ".join([failure.summary, *failure.evidence]).lower().replace("_", "-")
+    named = [i.id for i in items if i.change and any(n in text for n in _names(i.change))]
+    return named[0] if len(named) == 1 else ""
+
+
+def bundles_of(experiments: Sequence[Experiment], items: Sequence[Item]) -> tuple[Bundle, ...]:
+    """The bundles among these experiments that have their verdict."""
+    by_id = {i.id: i for i in items}
+    return tuple(
+        Bundle(
+            e.id,
+            e.items,
+            e.verdict == "keep",
+            e.base,
+            blamed_item(e.failures[-1], [by_id[n] for n in e.items if n in by_id]) if e.failures else "",
+        )
+        for e in experiments
+        if e.items and e.verdict
+    )
+
+
+def to_take_out(item: Item, bundles: Sequence[Bundle], looked_at: Sequence[str]) -> Bundle | None:
+    """The kept bundle that this item came in with and was not taken out of since. `looked_at` are the experiments that
+    took this item out."""
+    kept = [b for b in bundles if b.kept and item.id in b.items]
+    return kept[-1] if kept and not any(e > kept[-1].experiment for e in looked_at) else None
+
+
+def _compatible(items: Sequence[Item]) -> list[Item]:
+    chosen: list[Item] = []
+    taken: set[str] = set()
+    for item in items:
+        assert item.change is not None
+        names = {*item.change.flags, *item.change.env}
+        if not names & taken:
+            chosen.append(item)
+            taken |= names
+    return chosen
+
+
+def _names(change: Change) -> list[str]:
+    return [n.lower().replace("_", "-") for n in (*change.flags, *change.env)]
