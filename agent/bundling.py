@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from optagent.agent.change import Change
+from optagent.agent.part_ids import is_part
 from optagent.agent.plan.model import Item, Risk
 from optagent.tools.calls.configuration import Configuration
 
@@ -37,7 +38,7 @@ class Bundle:
 def may_join(item: Item) -> bool:
     """Whether the item can be put on together with others: flags and variables alone, that promise something."""
     change = item.change
-    if change is None or change.empty or item.risk is Risk.HIGH or item.approval:
+    if change is None or change.empty or item.risk is Risk.HIGH or item.approval or is_part(item.id):
         return False
     if change.patch or change.files or change.environment or item.space:
         return False

@@ -11,7 +11,7 @@ from optagent.agent.ledger import Experiment, Failure
 from optagent.agent.verdict import Verdict
 from optagent.tools.calls.configuration import Configuration
 
-_OF_THE_CONFIGURATION = frozenset({"launch", "gate"})
+_OF_THE_CONFIGURATION = frozenset({"launch", "gate", "load"})
 """Stages in which it is the candidate's whole configuration that failed, and not how its change was written."""
 
 

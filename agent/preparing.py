@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 
 from optagent.agent.change import Change, apply_change
 from optagent.agent.flag_lint import lint, names_to_ask
+from optagent.agent.known_failures import failed_identically
 from optagent.agent.ledger import BASELINE, Experiment, Failure
 from optagent.agent.reconcile import sha256
 from optagent.agent.session import Session
@@ -35,8 +36,18 @@ def prepare(session: Session, experiment: Experiment, facts: Mapping[str, str] |
         if isinstance(patched, Failure):
             return patched
         candidate = replace(candidate, revision=patched)
-    session.note("candidate", {"experiment": experiment.id, "configuration": candidate}, experiment.id)
+    versions = {} if change.environment else {k: v for k, v in (facts or {}).items() if k not in NO_VERSIONS}
+    searched = experiment.item in session.ledger.trials
+    mine = [experiment.item] if experiment.item and not searched else []
+    if known := failed_identically(candidate, session.ledger.experiments.values(), versions, mine):
+        return known
+    body = {"experiment": experiment.id, "configuration": candidate, "versions": versions}
+    session.note("candidate", body, experiment.id)
     return None
+
+
+NO_VERSIONS = ("environment", "workload")
+"""Facts that say nothing about what a launch runs on."""
 
 
 def _environment(session: Session, experiment: Experiment, name: str) -> Failure | None:

@@ -127,11 +127,11 @@ def test_the_known_good_state_is_restored_and_nothing_of_the_experiment_is_lost(
 def test_the_baseline_is_measured_again_and_gives_what_the_handoff_claimed(first: Sitting) -> None:
     measured = next(e for e in first.ledger.experiments.values() if e.kind == BASELINE)
     values = list(measured.values("baseline").values())
-    assert len(values) == 6
+    assert len(values) == 2
     assert sum(values) / len(values) == pytest.approx(89.5, rel=0.01)
     confirm = next(e for e in first.ledger.experiments.values() if e.kind == CONFIRM)
     assert confirm.base.flags["cuda-graph-max-bs"] == 512
-    assert sum(confirm.values("baseline").values()) / 2 == pytest.approx(82, rel=0.01)
+    assert sum(confirm.values("baseline").values()) / 4 == pytest.approx(82, rel=0.01)
 
 
 def test_items_are_tried_in_the_order_of_their_ranks(first: Sitting) -> None:
@@ -167,9 +167,12 @@ def test_the_second_sitting_takes_the_upgrade_and_what_it_unblocks_and_finishes(
 
 
 def test_the_noise_of_a_new_environment_is_learnt_before_anything_is_judged_in_it(second: Sitting) -> None:
-    kinds = [(e.kind, e.base.environment) for e in second.ledger.experiments.values()]
-    first_item_there = next(n for n, (kind, env) in enumerate(kinds) if kind == "item" and env == "cu13")
-    assert (BASELINE, "cu13") in kinds[:first_item_there]
+    experiments = list(second.ledger.experiments.values())
+    first_there = next(n for n, e in enumerate(experiments) if e.kind == "item" and e.base.environment == "cu13")
+    before = experiments[:first_there]
+    baselines = sum(len(e.values("baseline")) for e in before if e.base.environment == "cu13")
+    kept = sum(len(e.values("candidate")) for e in before if e.candidate and e.candidate.environment == "cu13")
+    assert baselines + kept >= 2
 
 
 def test_the_last_handoff_tells_the_total_gain_and_all_that_failed(second: Sitting) -> None:

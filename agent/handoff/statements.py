@@ -43,7 +43,7 @@ _CLAUSE = re.compile(
     r"again (?:after|with|on|when|if)|worth (?:a|another) (?:look|try) (?:after|with|on|when|if))\b(?P<rest>[^;\n]{1,160})",
     re.IGNORECASE,
 )
-_COMPARISON = re.compile(r"[A-Za-z_][\w.-]*\s*(?:>=|<=|==|!=|>|<|≥|≤)\s*[\w.+]*\w")
+_COMPARISON = re.compile(r"[A-Za-z_][\w.-]*\s*(?:>=|<=|==|!=|>|<|≥|≤)\s*[\w.+-]*\w")
 _PACKAGE_VERSION = re.compile(rf"(?<![\w-])({_PACKAGES})\s+v?(\d+(?:\.\d+)*)\b", re.IGNORECASE)
 _BAD_WHEN = re.compile(r"(?:fail|crash|hang|break|broke|error|die|oom)\w*\s+\Z", re.IGNORECASE)
 

@@ -2,9 +2,7 @@
 
 A closed world of one load: it advances only when it is told to, from one finished request to the next.
 
-With `estimated` admission the KV cache is shared out as SGLang does it (its schedule_policy and schedule_batch, 0.5): of
-what running requests may still produce only a share is set aside, which starts at 0.7 times --schedule-conservativeness
-and decays; when the cache is full after all, those that have produced least are put back and computed anew later.
+With `estimated` admission the KV cache is shared out as `room.py` has it, and requests may be put back.
 """
 
 from __future__ import annotations
@@ -14,9 +12,11 @@ import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from optagent.tools.simulator.acceptance import accept_probability, draw_accept_length, longest_draft
 from optagent.tools.simulator.cost import decode_step, padded_batch, prefill_s
+from optagent.tools.simulator.room import Room, held, needed
 from optagent.tools.simulator.scenario import Costs, Model
 from optagent.tools.simulator.setup import Setup
 from optagent.tools.simulator.words import common_tokens
@@ -24,12 +24,9 @@ from optagent.tools.simulator.words import common_tokens
 BLOCK_STEPS = 32
 """Decode steps that are taken at once at the cost of the first: the context grows by 32 tokens at most meanwhile."""
 
-LONGEST_ESTIMATE = 4096
-"""Tokens that one request is taken to produce at most (CLIP_MAX_NEW_TOKENS)."""
-FIRST_SHARE, LEAST_SHARE, DECAY_STEPS = 0.7, 0.14, 600
-"""The share at first; what is left of it after so many decode steps."""
-AFTER_RETRACTION = 20
-"""Tokens that every running request is sure to get after some were put back."""
+
+NOT_DRAWN_YET = random.Random(0)
+"""Stands for the draws of a request that has no first token yet."""
 
 
 class OutOfRoom(RuntimeError):
@@ -59,7 +56,7 @@ class Job:
     produced: int = 0
     verify_steps: int = 0
     itl_runs: list[tuple[float, int]] = field(default_factory=list)
-    draws: random.Random = field(default_factory=random.Random)
+    draws: random.Random = NOT_DRAWN_YET
     chance: float = 0.0
     text: str = ""
     left_s: float = 0.0
@@ -110,8 +107,6 @@ class Engine:
     most_prefill_tokens: int | None = None
     seen: list[str] = field(default_factory=list)
     retracted: int = 0
-    _share: float | None = None
-    _fresh: list[Job] = field(default_factory=list)
     _steps: int = 0
     _step_costs: dict[tuple[int, int], float] = field(default_factory=dict)
 
@@ -132,33 +127,39 @@ class Engine:
                 return finished
         return []
 
-    def _admissible(self) -> bool:
+    @cached_property
+    def _kv_room(self) -> Room:
+        return Room(self.kv_tokens, self.setup.conservativeness)
+
+    def _admissible(self, free: float | None = None) -> bool:
+        """Whether the next request may start; `free` are the tokens of room where they are known already."""
         if not self.waiting or len(self.running) >= self.setup.max_running_requests * self.setup.replicas:
             return False
         if self.prefix_sharing and self.setup.radix_cache:
             self._match(self.waiting[0])
-        return not self.running or self._fits(self.waiting[0])
+        return not self.running or self._fits(self.waiting[0], free)
 
-    def _fits(self, job: Job) -> bool:
+    def _fits(self, job: Job, free: float | None) -> bool:
         if self.estimated:
-            return self._own(job) + min(job.max_new_tokens - job.produced, LONGEST_ESTIMATE) <= self._room()
-        held = sum(one.prompt_tokens + one.max_new_tokens for one in self.running)
-        return held + job.prompt_tokens + job.max_new_tokens <= self.kv_tokens
+            return needed(job) <= (self._kv_room.free(self.running) if free is None else free)
+        reserved = sum(one.prompt_tokens + one.max_new_tokens for one in self.running)
+        return reserved + job.prompt_tokens + job.max_new_tokens <= self.kv_tokens
 
     def _prefill(self) -> list[Job]:
         batch: list[Job] = []
         tokens = 0
         before = len(self.running)
-        while self._admissible():
+        free = self._kv_room.free(self.running) if self.estimated else None
+        while self._admissible(free):
             job = self.waiting[0]
             new = job.context - job.cached_tokens
             if batch and tokens + new > self._batch_tokens:
                 break
             batch.append(self.waiting.popleft())
             self.running.append(job)
-            self._fresh.append(job)
             tokens += new
-        self._fresh.clear()
+            if free is not None:
+                free -= needed(job)
         self._check_memory(tokens)
         seconds = self._prefill_seconds(tokens, max(job.cached_tokens for job in batch))
         self.now_s += seconds
@@ -195,20 +196,20 @@ class Engine:
 
     def _decode(self) -> list[Job]:
         if self.estimated:
-            self._retract_until_it_fits()
+            self._put_back()
         batch = len(self.running)
         context = sum(job.context for job in self.running) / batch
         step_s = self._step_s(batch, context)
         if self.setup.speculation is None:
             steps = min(BLOCK_STEPS, min(job.max_new_tokens - job.produced for job in self.running))
             if self.estimated:
-                steps = max(1, min(steps, int((self.kv_tokens - self._held()) // batch)))
+                steps = max(1, min(steps, (self.kv_tokens - held(self.running)) // batch))
             self._plain_steps(steps, step_s)
         else:
             steps = 1
             self._verify_step(step_s)
         if self.estimated:
-            self._decay(steps)
+            self._kv_room.decay(steps)
         self._report_decode(steps, batch)
         return self._finish()
 
@@ -261,55 +262,13 @@ class Engine:
         if self.most_prefill_tokens is not None and largest > self.most_prefill_tokens:
             raise OutOfRoom(largest)
 
-    def _own(self, job: Job) -> int:
-        """Tokens that the request alone holds in the KV cache: what came from the prefix tree is there once for all."""
-        return job.context - job.cached_tokens
-
-    def _held(self) -> int:
-        shared = max((job.cached_tokens for job in self.running), default=0)
-        return shared + sum(self._own(job) for job in self.running)
-
-    def _room(self) -> float:
-        """What of the KV cache is neither held nor set aside. Requests of the batch that is being put together are set
-        aside for in full."""
-        fresh = {id(job) for job in self._fresh}
-        expected = 0.0
-        for job in self.running:
-            left = min(job.max_new_tokens - job.produced, LONGEST_ESTIMATE)
-            expected += left if id(job) in fresh else left * self._new_token_share
-        return self.kv_tokens - self._held() - expected
-
-    @property
-    def _new_token_share(self) -> float:
-        return self._first_share if self._share is None else self._share
-
-    @property
-    def _first_share(self) -> float:
-        return min(1.0, FIRST_SHARE * self.setup.conservativeness)
-
-    def _decay(self, steps: int) -> None:
-        first = self._first_share
-        least = first * LEAST_SHARE
-        self._share = max(least, self._new_token_share - steps * (first - least) / DECAY_STEPS)
-
-    def _retract_until_it_fits(self) -> None:
-        """Put back those that have produced least, until every other one has room for its next tokens."""
-        put_back = []
-        while len(self.running) > 1 and self._held() + self._next_tokens() > self.kv_tokens:
-            least = min(range(len(self.running)), key=lambda at: (self.running[at].produced, -at))
-            put_back.append(self.running.pop(least))
-        for job in put_back:
+    def _put_back(self) -> None:
+        how = self.setup.speculation
+        for job in self._kv_room.put_back(self.running, how.verify_tokens if how else 1):
             job.cached_tokens = 0
             job.left_s = self.now_s
             self.waiting.append(job)
-        if put_back:
-            self.retracted += len(put_back)
-            produced = sum(job.produced for job in self.running) + AFTER_RETRACTION * len(self.running)
-            self._share = min(1.0, produced / max(1, sum(job.max_new_tokens for job in self.running)))
-
-    def _next_tokens(self) -> int:
-        how = self.setup.speculation
-        return len(self.running) * (how.verify_tokens if how else 1)
+            self.retracted += 1
 
     def _decode_along(self, tokens: int, before: int, seconds: float) -> None:
         """With mixed chunks, those that run get a token in each prefill pass."""

@@ -12,8 +12,8 @@ from campaigns.space import Point, Space
 
 MOST_POINTS = 4096
 """Combinations up to which all are looked at."""
-STARTS = 24
-"""Drawn starts of the climb, beside the baseline, each choice alone, and everything that helps alone."""
+STARTS = 10
+"""Drawn starts of the climb, beside the baseline and everything that helps alone."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,12 @@ class _Search:
         return found
 
     def starts(self) -> Iterator[Point]:
-        """The baseline, each choice alone, the best choice of every part that helps alone, and drawn ones."""
+        """The baseline, the best choice of every part that helps alone all together, and drawn ones."""
         nothing = self.space.nothing
         yield nothing
         together = nothing
         for place, part in enumerate(self.space.parts):
             alone = [with_choice(nothing, place, choice) for choice in range(1, 1 + len(part.choices))]
-            yield from (point for point in alone if self.value(point) is not None)
             helping = self.best_of(iter(alone))
             if helping != nothing:
                 together = with_choice(together, place, helping[place])
@@ -80,8 +79,15 @@ class _Search:
         draws = random.Random(self.model.deployment.name)
         for _ in range(STARTS):
             point = tuple(draws.randrange(1 + len(part.choices)) for part in self.space.parts)
+            yield self.mended(point)
+
+    def mended(self, point: Point) -> Point:
+        """The point without the parts that keep it from serving, as far as one after the other is taken out."""
+        for place in range(len(point)):
             if self.value(point) is not None:
-                yield point
+                break
+            point = with_choice(point, place, 0)
+        return point
 
     def climb(self, start: Point) -> Point:
         """Change one part at a time while that helps, then two at a time, until nothing does."""

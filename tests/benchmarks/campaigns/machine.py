@@ -105,6 +105,7 @@ class Machine:
         factor = server.slow * slowdown(scenario.noise.run_sd, scenario.seed, server.name, "run", name, seed) / warmth
         self.runs += 1
         try:
+            warm_up_s = self.model.warm_up_s(server.launch, workload)
             found = self.model.load(server.launch, workload, seed)
         except Dies as dies:
             server.dead = bool(dies.death.tokens)
@@ -112,6 +113,6 @@ class Machine:
             self.now_s += seconds
             self.failures.append("oom-serving")
             return Ran(None, seconds, died_of=dies.death.tokens)
-        seconds = found.warm_up_s * factor + found.seconds * factor
+        seconds = (warm_up_s + found.seconds) * factor
         self.now_s += seconds
         return Ran(scaled(found.metrics, factor), seconds, found.cached_share)

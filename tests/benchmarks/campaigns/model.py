@@ -47,6 +47,8 @@ IMPORTS_S = 15.0
 """Importing SGLang takes some 12 s before a word is said, and longer with its arguments."""
 TRUE_SEEDS = 3
 """Loads whose mean is the true value, where what is drafted depends on the prompts."""
+NEVER = 1 << 60
+
 GATE_CONTEXT = 150.0
 """Tokens of context at which the gate's questions are answered, on average."""
 
@@ -77,11 +79,10 @@ class Ending:
 
 @dataclass(frozen=True)
 class Loaded:
-    """A load on a server without noise: `metrics` by the names of a result line. `warm_up_s` come before `seconds`."""
+    """A load on a server without noise: `metrics` by the names of a result line, in `seconds`."""
 
     metrics: dict[str, float]
     seconds: float
-    warm_up_s: float
     cached_share: float
 
 
@@ -163,14 +164,23 @@ class Model:
             raise Dies(found)
         return found
 
+    def warm_up_s(self, launch: Launch, workload: Workload) -> float:
+        """How long the requests before a load take: the first ones of it, with as many clients."""
+        if not workload.warmup_requests:
+            return 0.0
+        count = workload.warmup_requests
+        clients = min(workload.max_concurrency, workload.num_prompts, count)
+        warm = workload.model_copy(update={"num_prompts": count, "max_concurrency": clients})
+        return self.load(launch, warm, workload.seed).seconds
+
     def value(self, configuration: Configuration) -> float | None:
         """The true value of the objective; None for a configuration that does not start, or does not stand its load."""
         launch = self.launch(configuration)
         if not launch.ready or launch.plan is None:
             return None
         workload, metric = self.deployment.config.workload, self.deployment.metric
-        drawn = launch.plan.setup.speculation is not None or workload.dataset == "custom"
-        seeds = range(workload.seed + 1, workload.seed + 1 + (TRUE_SEEDS if drawn else 1))
+        count = TRUE_SEEDS if launch.plan.setup.speculation is not None else 1
+        seeds = range(workload.seed + 1, workload.seed + 1 + count)
         try:
             values = [self.load(launch, workload, seed).metrics[metric] for seed in seeds]
         except Dies:
@@ -235,7 +245,7 @@ class Model:
 
     def _run(self, plan: Plan, workload: Workload, seed: int) -> Loaded | Death:
         jobs = jobs_of(plan, workload, seed, self.deployment.folder)
-        engine = engine_for(plan.around, plan.setup, plan.memory, Pace())
+        engine = engine_for(plan.around, plan.setup, plan.memory, Pace(log_interval=NEVER))
         try:
             done = closed_loop(engine, jobs, min(workload.max_concurrency, len(jobs)))
         except OutOfRoom as out:
@@ -246,19 +256,8 @@ class Model:
         return Loaded(
             metrics=metrics_of(summarise(measured, seconds)),
             seconds=engine.now_s,
-            warm_up_s=self._warm_up_s(plan, workload, seed, jobs),
             cached_share=sum(one.cached_tokens or 0 for one in measured) / prompts if prompts else 0.0,
         )
-
-    def _warm_up_s(self, plan: Plan, workload: Workload, seed: int, jobs: Sequence[Job]) -> float:
-        """As long as the same share of the load: its requests are the load's own, with as many clients."""
-        if not workload.warmup_requests:
-            return 0.0
-        fresh = jobs_of(plan, workload, seed, self.deployment.folder)
-        warm = [replace(fresh[n % len(fresh)], index=n) for n in range(min(workload.warmup_requests, len(fresh)))]
-        engine = engine_for(plan.around, plan.setup, plan.memory, Pace())
-        closed_loop(engine, warm, min(workload.max_concurrency, len(warm)))
-        return engine.now_s
 
     def _longest_prompt(self, workload: Workload) -> int:
         if workload.dataset == "random-ids":

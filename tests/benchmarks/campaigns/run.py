@@ -154,10 +154,11 @@ def budget_hours(model: Model) -> float:
     """GPU-hours of BUDGET_LAUNCHES launches of the baseline with a run each."""
     deployment = model.deployment
     workload = deployment.config.workload
-    load = model.load(model.launch(deployment.base), workload, workload.seed + 1)
+    launch = model.launch(deployment.base)
+    seconds = model.warm_up_s(launch, workload) + model.load(launch, workload, workload.seed + 1).seconds
     loads = 2 if deployment.config.measuring.discard_first else 1
-    seconds = model.ending(deployment.base).seconds + loads * (load.warm_up_s + load.seconds)
-    return BUDGET_LAUNCHES * seconds * deployment.gpus / 3600
+    total = model.ending(deployment.base).seconds + loads * seconds
+    return BUDGET_LAUNCHES * total * deployment.gpus / 3600
 
 
 def version(folder: Path) -> str:
