@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from optagent.agent.errors import BadInput
+from optagent.agent.plan.fits import RESERVED
 from optagent.tools.calls.bench import Workload
 from optagent.tools.deployment import Deployment
 
@@ -27,6 +28,13 @@ GUARDED = rf"{LATENCY}|^{GPU_MEMORY}$"
 """What can be guarded: latencies, and the memory of the fullest GPU after a run."""
 METRIC = rf"{LATENCY}|^(request|input|output|total)_throughput$|^accept_length$|^max_output_tokens_per_s$|^duration$"
 """Keys of `bench_serving`'s result line that can be an objective."""
+LATENCIES = "a latency such as median_tpot_ms (mean, median, std, p90, p95 or p99 of ttft, tpot, itl or e2e_latency)"
+KNOWN = {
+    METRIC: "output_throughput (or that of request, input or total), accept_length, max_output_tokens_per_s, duration, "
+    f"or {LATENCIES}",
+    GUARDED: f"{GPU_MEMORY}, or {LATENCIES}",
+}
+"""The same for people."""
 
 
 class _Section(BaseModel):
@@ -61,8 +69,8 @@ class Measuring(_Section):
 
     `calibration_launches` of the unchanged baseline tell a first noise, `sentinel_launches` check the baseline in later
     sittings; every launch of a verdict adds to what is known of it. A launch gets `runs` runs until the noise says how many
-    are worth their time. With `pool`, all launches of the baseline count while none shows a drift, and one more is made
-    where `sentinel_every` experiments went by without; otherwise launches are held against each other in pairs. From
+    are worth their time. With `pool`, all launches of the baseline count, and one more is made where `sentinel_every`
+    experiments went by without; otherwise launches are held against each other in pairs. From
     launches of `bundle_from_s` seconds on, safe items are tried together first (inf: never).
 
     `max_pairs` bounds one verdict. `guards` are metrics that must not get worse by more
@@ -160,7 +168,7 @@ def parse_config(text: str, name: str = CONFIG_NAME) -> CampaignConfig:
             name, f"not valid TOML: {error}", int(line[1]) if line else max(1, len(text.splitlines()))
         ) from None
     try:
-        return _FileAndEnvironment(**data)
+        config = _FileAndEnvironment(**data)
     except SettingsError as error:
         section = re.search(r'field "(\w+)"', str(error))
         set_by = _variables(section[1] if section else "")
@@ -170,6 +178,13 @@ def parse_config(text: str, name: str = CONFIG_NAME) -> CampaignConfig:
         if set_by := _variables("__".join(path)):
             raise BadInput(set_by[0], problem) from None
         raise BadInput(name, problem, line_of(text, path)) from None
+    for flag in sorted(RESERVED & config.deployment.flags.keys()):
+        path = ["deployment", "flags", flag]
+        problem = f"{'.'.join(path)}: the server is always given deployment.{flag}; set that instead"
+        if set_by := _variables("__".join(path)):
+            raise BadInput(set_by[0], problem)
+        raise BadInput(name, problem, line_of(text, path))
+    return config
 
 
 def _variables(key: str) -> list[str]:
@@ -231,7 +246,7 @@ def line_of(text: str, path: list[str]) -> int | None:
 def _first_problem(error: ValidationError) -> tuple[list[str], str]:
     """(path of the key, what is wrong with it)."""
     first = error.errors()[0]
-    path = [str(part) for part in first["loc"]]
+    path = [str(part) for part in first["loc"] if part != "[key]"]
     if first["loc"][:2] == ("deployment", "flags") and len(path) > 3:  # pydantic names the type it tried last
         path, message = path[:3], "must be true, false, a number or a text"
     else:
@@ -244,6 +259,8 @@ def _plain(error: Any) -> str:
         return "unknown key"
     if error["type"] == "missing":
         return "is missing"
+    if (known := KNOWN.get(error.get("ctx", {}).get("pattern", ""))) is not None:
+        return f"expected {known}, not {str(error.get('input'))[:60]!r}"
     message = str(error["msg"]).removeprefix("Value error, ")
     value = error.get("input")
     return f"{message[0].lower()}{message[1:]}" + (f", not {value!r}" if isinstance(value, str | int | float) else "")

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from optagent.agent.bundling import Bundle, bundle_of, to_take_out, together, without
 from optagent.agent.change import Change
+from optagent.agent.dead_ends import matching, worth_another_look
 from optagent.agent.plan.model import Item
 from optagent.agent.records import Option, Question, Split
 from optagent.agent.searching import next_of
@@ -67,6 +68,9 @@ class Decision:
     splits: tuple[Split, ...] = ()
     moved: tuple[str, ...] = ()
 
+
+REMINDER = 60
+"""Characters of why an item was passed over, which every later step repeats."""
 
 World = Callable[[Situation], Question | None]
 
@@ -134,7 +138,7 @@ def _next_try(
     inside = {s.item.id: b for s in runnable if (b := _came_in_with(s.item, situation))}
     fresh = [s for s in runnable if s.item.id not in inside]
     bundle = bundle_of([s.item for s in fresh if not situation.was_tried(s.item.id)], situation.bundles)
-    if situation.bundling and bundle:
+    if situation.bundling and bundle and not _meets_dead_end(situation, together(bundle)):
         names = ", ".join(i.id for i in bundle)
         because = f"a launch takes long, and these are safe together; each is looked at alone afterwards: {names}"
         title = f"{len(bundle)} items together"
@@ -149,6 +153,12 @@ def _next_try(
     less = without(situation.baseline.configuration, chosen.item.change or Change(), came_in.base)
     because = f"it was kept together with others ({came_in.experiment}): it is taken out to see whether it is missed"
     return Step(StepKind.ITEM, chosen.item.title, chosen.item, without=less), "take-out", because
+
+
+def _meets_dead_end(situation: Situation, change: Change) -> bool:
+    """Whether a change does all that a dead end did: several items together may, where none of them does alone."""
+    binding = [d for d in situation.dead_ends if not worth_another_look(d, situation.facts)]
+    return bool(matching(change, None, binding, situation.facts.get("sglang")))
 
 
 def _searching(situation: Situation, item: Item, why: str) -> tuple[Step, str, str]:
@@ -269,9 +279,14 @@ def _why_measure(situation: Situation) -> str:
 
 def _why_item(chosen: Standing, standings: Sequence[Standing]) -> str:
     before = [s for s in standings[: standings.index(chosen)] if s.kind is not Kind.DONE and not s.final]
-    passed = "; ".join(f"{s.item.id} {s.because}" for s in before[:4])
+    passed = "; ".join(f"{s.item.id} {_shortened(s.because)}" for s in before[:4])
     rank = f"rank {chosen.item.rank}" if chosen.item.rank is not None else "no rank"
     return f"{rank}, {chosen.because}" + (f" (passed over: {passed})" if passed else "")
+
+
+def _shortened(reason: str) -> str:
+    """A reason that is told in full elsewhere: here it only reminds."""
+    return reason if len(reason) <= REMINDER else f"{reason[: REMINDER - 1].rstrip()}…"
 
 
 def _foreign_server(s: Situation) -> Question | None:
@@ -327,6 +342,10 @@ def _baseline_moved(s: Situation) -> Question | None:
     if asked is not None and asked.answer is None and any(o.key == again.key for o in asked.options):
         return asked
     why = "it was restored, launched and measured twice; why the machine gives something else is not in the journal"
+    if s.check.failed and not _was_measured(s):
+        text = "The first baseline does not come up, or gives no valid result. What should happen?"
+        first = "it was never measured in this campaign; whether the configuration or the machine is at fault is its owner's"
+        return Question("", "baseline-moved", text, f"{first} to find out", (again,), None, (s.check.failed,))
     if s.check.failed:
         text = "The baseline does not come up any more, or gives no valid result. What should happen?"
         return Question("", "baseline-moved", text, why, (again,), None, (s.check.failed,))
@@ -335,6 +354,11 @@ def _baseline_moved(s: Situation) -> Question | None:
         text = "The restored baseline no longer gives what was recorded. What should happen?"
         return Question("", "baseline-moved", text, why, (accept, again), None, (fact,))
     return None
+
+
+def _was_measured(s: Situation) -> bool:
+    """Whether the baseline has a result of this campaign's own; a claim of a handoff is none."""
+    return s.baseline.measurement is not None and s.baseline.measurement.verified
 
 
 def _noise_known_too_high(s: Situation) -> Question | None:

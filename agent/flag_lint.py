@@ -104,6 +104,23 @@ def lint(
     return sorted(found, key=lambda f: (f.severity != "refuse", f.text))
 
 
+def refused_flag(baseline: Configuration, listed: FlagsListed) -> tuple[str, str] | None:
+    """The first flag of a baseline that never ran which its server's own help refuses, with why. What tables say of it is
+    for its owner to know: only a change has to be worth its launch.
+
+    `listed` is what the server says about `names_to_ask(baseline)`.
+    """
+    change = Change(flags=dict(baseline.flags))
+    nothing = Configuration(baseline.environment, env=baseline.env)
+    case = Case(nothing, baseline, change, listed.flags or {}, listed.version)
+    for name, value in case.changed().items():
+        for rule in FLAG_RULES:
+            for finding in rule(name, value, case):
+                if finding.severity == "refuse":
+                    return name, finding.text
+    return None
+
+
 def is_of(version: str | None, releases: str) -> bool:
     """Whether the version is one of `releases` (a specifier such as `>=0.5.23,<0.5.24`); False when it is not known."""
     try:

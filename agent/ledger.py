@@ -53,7 +53,8 @@ class Entry(Protocol):
 @dataclass(frozen=True)
 class Run:
     """One valid or invalid benchmark run: of which arm (baseline or candidate), in which pair, with which value. Runs of
-    the same arm and pair were made in one launch. `elapsed_s` is what it took, warm-up included."""
+    the same arm and pair were made in one launch. `elapsed_s` is what it took, warm-up included. `openings` has a hash of how
+    each of the first answers begins, and `seed` fixed the prompts."""
 
     arm: str
     pair: int
@@ -63,6 +64,8 @@ class Run:
     metrics: dict[str, float] = field(default_factory=dict)
     evidence: str = ""
     elapsed_s: float | None = None
+    openings: tuple[str, ...] = ()
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,8 @@ class Ledger:
     them is under way, or a question about them was asked, which happens only when no dead end binds them.
 
     `noise` is the spread of launches and runs by environment, `launch_s` and `run_s` what the latest of them took in seconds.
-    `pools` are this sitting's launches by their configuration's fingerprint. Experiments by what they are: `bundles`,
+    `pools` are this sitting's launches by their configuration's fingerprint, `openings` how the latest answers of this
+    sitting began, by fingerprint and seed. Experiments by what they are: `bundles`,
     `removals` and `trials` (of a search) by their item; `tried` are the items that were tried alone. `splits` are changes that
     were taken apart, by their item; `ranks` the places that the items had when the plan was first read.
 
@@ -228,6 +232,7 @@ class Ledger:
     launch_s: list[float] = field(default_factory=list)
     run_s: list[float] = field(default_factory=list)
     pools: dict[str, Launches] = field(default_factory=dict)
+    openings: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     measured_launches: int = 0
     bundles: list[str] = field(default_factory=list)
     removals: dict[str, list[str]] = field(default_factory=dict)
@@ -325,6 +330,7 @@ def _sitting(ledger: Ledger, entry: Entry) -> None:
     if ledger.ended:
         ledger.stretch, ledger.ended, ledger.steps, ledger.started_at = entry.body["id"], False, 0, entry.at
         ledger.pools.clear()
+        ledger.openings.clear()
 
 
 def _sitting_ended(ledger: Ledger, entry: Entry) -> None:
@@ -419,6 +425,8 @@ def _run(ledger: Ledger, entry: Entry) -> None:
     configuration = done.candidate if run.arm == "candidate" else done.base
     if run.valid and run.value is not None and configuration is not None:
         mark = configuration.fingerprint()
+        if run.openings and run.seed is not None:
+            ledger.openings[mark, run.seed] = run.openings
         ledger.measured_launches += len(done.launches(run.arm)[run.pair]) == 1
         ledger.pools[mark] = _with_run(ledger.pools.get(mark, Launches()), done, run, ledger.measured_launches)
 

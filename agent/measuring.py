@@ -11,7 +11,7 @@ from optagent.agent.experimenting import bench_key, measured_before, progress, r
 from optagent.agent.ledger import Experiment, Run
 from optagent.agent.reconciling import probe
 from optagent.agent.session import Session
-from optagent.agent.validity import REPETITIVE, repetitive_shares, too_repetitive
+from optagent.agent.validity import REPETITIVE, other_answers, repetitive_shares, too_repetitive
 from optagent.agent.verdict import geometric_mean
 from optagent.tools.calls.bench import Bench, BenchRun
 
@@ -37,14 +37,17 @@ def _one_run(session: Session, experiment: Experiment, cell: Cell, url: str, rep
     name = f"{cell.name}-run{repeat + 1}" if repeat else cell.name
     which = f", run {repeat + 1} of {experiment.repeats}" if experiment.repeats > 1 else ""
     session.narrator.now(f"benchmark {workload.name}, {cell.arm} ({progress(experiment, cell)}{which})")
+    seed = workload.seed + cell.pair + SEEDS_APART * repeat
     done = session.toolbox.bench(Bench(
         key=bench_key(session, experiment, cell, repeat), run=name, url=url, workload=workload,
-        seed=workload.seed + cell.pair + SEEDS_APART * repeat,
+        seed=seed,
         result_file=f".optagent/runs/{name}-{run_mark(session, experiment, cell)}.jsonl",
         discard_first=session.config.measuring.discard_first and not repeat,
     ))  # fmt: skip
     known = repetitive_shares(session.ledger, experiment.base) if cell.arm == "candidate" else None
-    run = run_of(cell, done, objective.metric, known)
+    run = replace(run_of(cell, done, objective.metric, known), openings=tuple(done.openings), seed=seed)
+    if cell.arm == "candidate" and (reason := other_answers(session.ledger, experiment, run)):
+        run = replace(run, valid=False, because="; ".join(filter(None, [run.because, reason])))
     if run.valid and GPU_MEMORY in session.config.measuring.guards and (memory := _fullest_gpu(session)):
         run = replace(run, metrics={**run.metrics, GPU_MEMORY: memory})
     session.note("run", {"experiment": experiment.id, "run": run}, name)

@@ -19,6 +19,8 @@ from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.files import ListFolder, ReadText
 from optagent.tools.journal_store import Draft
 
+NO_PLAN = "no plan here; write one, or name another with `plan` in optagent.toml"
+
 
 @dataclass(frozen=True)
 class Orientation:
@@ -40,7 +42,7 @@ def load_plan(session: Session) -> Plan:
     path = session.config.plan
     read = session.toolbox.read_text(ReadText(path=path))
     if read.text is None:
-        raise BadInput(path, read.problem or "no plan here; write one, or name another with `plan` in optagent.toml")
+        raise BadInput(path, _without(path, read.problem) or NO_PLAN)
     plan = read_plan(read.text, path)
     for problem in plan.problems:
         if problem.fatal and not problem.ambiguous:
@@ -48,8 +50,13 @@ def load_plan(session: Session) -> Plan:
     return plan
 
 
+def _without(path: str, problem: str | None) -> str:
+    """A problem with a file, without the file's name in front."""
+    return (problem or "").removeprefix(f"{path}: ").removeprefix(f"{path} ")
+
+
 def check_fit(session: Session, plan: Plan) -> None:
-    """Raise BadInput when the plan, or the workload, refers to something that is not there."""
+    """Raise BadInput when the plan refers to something that is not there."""
 
     def is_text(name: str) -> bool:
         path = str(PurePosixPath(session.config.plan).parent / name)
@@ -57,11 +64,14 @@ def check_fit(session: Session, plan: Plan) -> None:
 
     for problem in misfits(plan, session.config.deployment.environments, is_text):
         raise BadInput(session.config.plan, problem.message, problem.line)
+
+
+def has_prompts(session: Session) -> bool:
+    """Whether the workload's file of prompts can be read, where it has one."""
     workload = session.config.workload
-    if workload.dataset == "custom":
-        read = session.toolbox.read_text(ReadText(path=workload.prompts or ""))
-        if not (read.text or "").strip():
-            raise BadInput("optagent.toml", f"workload.prompts: {workload.prompts} cannot be read or is empty")
+    if workload.dataset != "custom":
+        return True
+    return bool((session.toolbox.read_text(ReadText(path=workload.prompts or "")).text or "").strip())
 
 
 def latest_handoff(session: Session) -> str:
@@ -79,7 +89,7 @@ def _handoff_order(name: str) -> tuple[int, str]:
 def load_handoff(session: Session, path: str) -> Handoff:
     read = session.toolbox.read_text(ReadText(path=path))
     if read.text is None:
-        raise BadInput(path, read.problem or "this handoff has disappeared; run the command again")
+        raise BadInput(path, _without(path, read.problem) or "this handoff has disappeared; run the command again")
     return read_handoff(read.text, path)
 
 

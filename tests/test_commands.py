@@ -14,8 +14,9 @@ import sqlite3
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -24,7 +25,9 @@ from typing import Any
 import psutil
 import pytest
 
+from optagent.agent.config import CampaignConfig, Gate
 from optagent.agent.ledger import Ledger, fold
+from optagent.tools.deployment import Timeouts
 from optagent.tools.journal_store import JournalStore
 
 ROOT = Path(__file__).parents[1]
@@ -422,7 +425,7 @@ def test_a_foreign_server_on_the_port_is_asked_about_and_left_alone(campaign: Ca
 def test_status_fits_a_screen(campaign: Campaign, recorded: Recorded) -> None:
     for each in (campaign, recorded.campaign):
         lines = each.run("status").stdout.splitlines()
-        assert max(map(len, lines)) <= 80
+        assert max(len(line.replace(str(each.folder), "DIR")) for line in lines) <= 80, "but for the folder's own name"
         assert len(lines) <= 40
         assert any("simulated" in line for line in lines)
 
@@ -465,6 +468,52 @@ def test_what_scripts_get_is_json(recorded: Recorded) -> None:
         done = campaign.run(*words, "--json")
         assert isinstance(json.loads(done.stdout), dict), words
         assert done.stderr == ""
+
+
+def test_what_to_type_next_names_the_folder(campaign: Campaign) -> None:
+    optagent = f"optagent -C {campaign.folder}"
+    assert campaign.run("status").stdout.endswith(f"nothing has been done yet: {optagent} continue\n")
+    question = {"id": "Q1", "reason": "needs-approval", "text": "May I?", "why": "yours", "options": OPTIONS}
+    campaign.note("question", question, "Q1")
+    assert f"     {optagent} answer Q1 approve|decline\n" in campaign.run("status").stdout
+    assert campaign.run("answer", "q1", "approve").stdout.endswith(f"Next: {optagent} continue\n")
+    assert campaign.ledger().questions["Q1"].answer == "approve"
+
+
+def test_before_the_first_step_has_ended(campaign: Campaign) -> None:
+    campaign.note("sitting", {"id": "S001"})
+    go_on = f"no step has ended yet; go on with: optagent -C {campaign.folder} continue\n"
+    assert campaign.run("status").stdout.endswith(go_on)
+    with held(campaign):
+        assert campaign.run("status").stdout.endswith("no step has ended yet\n")
+
+
+def test_a_dry_run_beside_a_sitting_says_who_is_at_work(campaign: Campaign) -> None:
+    assert json.loads(campaign.run("continue", "--dry-run", "--json").stdout)["at_work"] is None
+    with held(campaign) as pid:
+        done = campaign.run("continue", "--dry-run")
+        assert done.returncode == 0
+        first, _, decision, *_ = done.stdout.splitlines()
+        assert first.startswith(f"pid {pid} on ")
+        assert first.endswith(" is at work on this campaign. As it would be decided if that ended now:")
+        assert decision.startswith("continue: baseline")
+        said = json.loads(campaign.run("continue", "--dry-run", "--json").stdout)
+        assert said["at_work"].startswith(f"pid {pid} on ")
+        assert said["decision"] == "continue"
+
+
+@pytest.mark.parametrize("words", [("status",), ("continue", "--dry-run")], ids=" ".join)
+def test_a_variable_that_is_wrong(campaign: Campaign, words: tuple[str, ...]) -> None:
+    wrong = replace(campaign, port=65_536)
+    assert refuse(wrong, *words).startswith(
+        "OPTAGENT_DEPLOYMENT__PORT: deployment.port: input should be less than or equal to 65535"
+    )
+
+
+def test_a_plan_that_is_a_folder_is_named_once(campaign: Campaign) -> None:
+    (campaign.folder / PLAN).unlink()
+    (campaign.folder / PLAN).mkdir()
+    assert refuse(campaign, "continue") == f"{PLAN}: Is a directory"
 
 
 def test_checking_the_plan(campaign: Campaign) -> None:
@@ -626,7 +675,10 @@ def test_damaged_checkpoints_are_made_anew(campaign: Campaign) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize(("typed", "says"), [("aprove", "did you mean approve"), ("yes", "options: approve, decline")])
+@pytest.mark.parametrize(
+    ("typed", "says"),
+    [("aprove", "; did you mean approve?"), ("yes", "'yes' is none of the options: approve, decline (")],
+)
 def test_a_slip_of_the_keyboard_is_no_answer(campaign: Campaign, typed: str, says: str) -> None:
     campaign.note(
         "question", {"id": "Q1", "reason": "needs-approval", "text": "May I?", "why": "yours", "options": OPTIONS}
@@ -689,3 +741,30 @@ def test_init_makes_nothing_where_it_cannot(tmp_path: Path) -> None:
     (tmp_path / "half" / "plans" / "plan.md").write_text("mine")
     assert "exists already" in refuse(here, "init", tmp_path / "half")
     assert refuse(here, "init", tmp_path / "new", "--name", "no spaces").startswith("--name: ")
+
+
+def test_init_needs_a_name_and_minds_the_folder(tmp_path: Path) -> None:
+    here = Campaign(tmp_path, 1)
+    assert refuse(here, "init", "") == "DIR: expected the name of a folder, or . for this one"
+    assert here.run("init", "new").returncode == 0
+    assert (tmp_path / "new" / "optagent.toml").exists()
+
+
+def test_what_a_new_configuration_shows_as_a_comment_is_the_default(tmp_path: Path) -> None:
+    assert Campaign(tmp_path, 1).run("init", "new").returncode == 0
+    text = (tmp_path / "new" / "optagent.toml").read_text()
+    shown = tomllib.loads(re.sub(r"(?m)^# (?=\[|[a-z0-9_]+ = )", "", text))
+    config = CampaignConfig.model_validate(shown)
+    assert config.gate == Gate(gsm8k="plans/gsm8k.jsonl")
+    assert config.deployment.timeouts == Timeouts()
+    assert {"gate", "deployment"} <= shown.keys()
+    assert shown["deployment"]["timeouts"].keys() == Timeouts.model_fields.keys()
+    assert shown["gate"].keys() == Gate.model_fields.keys()
+    assert config.deployment.environments["serving"].python
+
+
+def test_the_readmes_example_of_a_real_deployment_is_a_configuration() -> None:
+    [example] = re.findall(r"(?s)```toml\n(.*?)```", (ROOT / "README.md").read_text())
+    deployment = CampaignConfig.model_validate({"name": "x", **tomllib.loads(example)}).deployment
+    assert deployment.kind == "sglang"
+    assert deployment.environments[deployment.environment].python

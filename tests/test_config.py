@@ -97,8 +97,8 @@ def test_the_reference_campaign_s_own() -> None:
             "measuring.guards = { p99_ttft_ms = 'much' }",
             "optagent.toml:2: measuring.guards.p99_ttft_ms: input should be a valid number",
         ),
-        ("measuring.guards = { bla = 0.1 }", "optagent.toml:2: measuring.guards.bla"),
-        ("objective.metric = 'otput_throughput'", "optagent.toml:2: objective.metric: string should match"),
+        ("measuring.guards = { bla = 0.1 }", "optagent.toml:2: measuring.guards.bla: expected gpu_memory_gb, or a latency"),
+        ("objective.metric = 'otput_throughput'", "optagent.toml:2: objective.metric: expected output_throughput (or"),
         ("principles.preserve_precision = 'perhaps'", "optagent.toml:2: principles.preserve_precision: input should be"),
     ],
 )  # fmt: skip

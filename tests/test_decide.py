@@ -263,6 +263,31 @@ def test_a_question_whose_reason_is_gone_is_withdrawn_and_one_that_is_waited_for
     assert decide(blocked).moot == (), "while the world itself is in question nothing is withdrawn"
 
 
+def test_why_something_was_passed_over_is_a_short_reminder() -> None:
+    long = "out of memory at 75.3 GB of 79.1, " * 9
+    failed = [Item(f"i{n}", "i", n, n, change=Change(flags={"a": n})) for n in (1, 2)]
+    dead = tuple(DeadEnd(i.id, "i", long, item=i.id, change=i.change, retry_when="cuda>=13") for i in failed)
+    plan = Plan("plan", (*failed, Item("free", "free", 3, 3, change=Change(flags={"c": 1}))))
+    base = Baseline(BASE, Measurement("output_throughput", 100.0))
+    known = SimpleNamespace(preserve_precision=True, allow_code_changes=True, forbidden_flags=[])
+    situation = Situation(
+        plan,
+        base,
+        base,
+        known,
+        dead_ends=dead,
+        facts=FACTS,
+        check=BaselineCheck(measured=True),
+        noise=QUIET,
+        confirmed=True,
+    )
+    because = decide(situation).because
+    assert "passed over: i1 out of memory at 75.3 GB" in because
+    assert long[:61] not in because
+    assert because.count("…") == 2
+    assert any(long in s.because for s in decide(situation).standings), "in full where the item is looked at"
+
+
 def test_kept_changes_that_drifted_together_are_the_owners_to_judge() -> None:
     kept = Plan("plan", (Item("a", "a", 1, 1, change=Change(flags={"a": 1}), status=Status.KEPT),))
     base = Baseline(BASE, Measurement("output_throughput", 100.0))
@@ -278,3 +303,18 @@ def test_kept_changes_that_drifted_together_are_the_owners_to_judge() -> None:
     for answer, verb, reason in [("accept", Verb.FINISH, "plan-finished"), ("stop", Verb.FINISH, "principle-conflict")]:
         decision = decide(replace(drifted, questions=(replace(open_, answer=answer),)))
         assert (decision.verb, decision.reason) == (verb, reason)
+
+
+def test_a_first_baseline_that_does_not_come_up_is_not_told_as_one_that_moved() -> None:
+    plan = Plan("plan", (Item("a", "a", 1, 1, change=Change(flags={"a": 1})),))
+    known = SimpleNamespace(preserve_precision=True, allow_code_changes=True, forbidden_flags=[])
+    failed = BaselineCheck(failed="exit status 2: unrecognized arguments")
+    first = Baseline(BASE)
+    claimed = Baseline(BASE, Measurement("output_throughput", 100.0))
+    verified = Baseline(BASE, Measurement("output_throughput", 100.0, verified=True))
+    for baseline, new in ((first, True), (claimed, True), (verified, False)):
+        decision = decide(Situation(plan, baseline, baseline, known, check=failed))
+        assert (decision.verb, decision.reason) == (Verb.ASK, "baseline-moved")
+        told = f"{decision.questions[0].text} {decision.questions[0].why}"
+        assert ("never measured in this campaign" in told) == new
+        assert ("any more" in told or "twice" in told) != new

@@ -503,7 +503,11 @@ def test_ranges_that_make_no_sense(value: str, said: str) -> None:
         ("env:\n    X: [1]", 6, "change: env: the variable X: expected two values or more"),
         ("env:\n    X: [1, 1.0]", 6, "expected every value once"),
         ("env:\n    X: {a: 1}", 6, "change: env: the variable X takes one value, found a mapping"),
-        ("files:\n    a: [x, y]", 6, "the file a takes its whole text, found a list; only flags and env can have a range"),
+        (
+            "files:\n    a: [x, y]",
+            6,
+            "the file a takes its whole text, found a list; only flags and env can have a range",
+        ),
         ("files:\n    a: 1..3", 6, "the file a takes its whole text, found '1..3'"),
         ("patch: [a.diff, b.diff]", 5, "patch: expected one path, found a list; only flags and env can have a range"),
         ("patch: 1..3", 5, "patch: expected one path, found '1..3'"),

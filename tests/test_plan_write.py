@@ -62,7 +62,15 @@ def block(*lines: str) -> str:
             ["id: a", "change:", "  flags: {x: [1, 2]}", "  env:", "    Y: 0.3..1.3 # why", "status: open"],
             Status.KEPT,
             "x 2",
-            ["id: a", "change:", "  flags: {x: [1, 2]}", "  env:", "    Y: 0.3..1.3 # why", "status: kept", "result: x 2"],
+            [
+                "id: a",
+                "change:",
+                "  flags: {x: [1, 2]}",
+                "  env:",
+                "    Y: 0.3..1.3 # why",
+                "status: kept",
+                "result: x 2",
+            ],
         ),
         (
             ["{id: a, change: {flags: {x: 1..4}}}"],
@@ -203,8 +211,15 @@ results = st.text(max_size=30)
 statuses = st.sampled_from(list(Status))
 extra = st.sampled_from(
     [
-        "cost: a # b", "risk: high", "  # note", "result: before", "may_break: >\n  a\n  b", "change: {flags: {a: 1}}", "",
-        "change: {flags: {a: [1, 2], b: 3}, env: {C: 0.3..1.3}}", "change:\n  flags:\n    a: 8..64 step 8  # why",
+        "cost: a # b",
+        "risk: high",
+        "  # note",
+        "result: before",
+        "may_break: >\n  a\n  b",
+        "change: {flags: {a: 1}}",
+        "",
+        "change: {flags: {a: [1, 2], b: 3}, env: {C: 0.3..1.3}}",
+        "change:\n  flags:\n    a: 8..64 step 8  # why",
     ]
 )
 

@@ -118,6 +118,25 @@ def test_two_files_of_results(tmp_path: Path, after: tuple[float, ...], words: t
     assert done.output.startswith(said), done.output
 
 
+@pytest.mark.parametrize("option", ["--min-effect", "--launch-sd"])
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("-1", "expected a number above 0, not -1.0"),
+        ("0", "expected a number above 0, not 0.0"),
+        ("nan", "expected a number above 0, not nan"),
+        ("inf", "expected a number above 0, not inf"),
+        ("20", "expected a fraction such as 0.02, not 20.0"),
+    ],
+)
+def test_an_option_that_is_wrong_is_named(tmp_path: Path, option: str, given: str, says: str) -> None:
+    same = results(tmp_path / "same.jsonl", 100)
+    done = run(same, same, option, given)
+    assert isinstance(done.exception, BadInput)
+    assert str(done.exception) == f"{option}: {says}"
+    assert done.output == ""
+
+
 def test_a_result_without_the_metric_is_named(tmp_path: Path) -> None:
     before = results(tmp_path / "before.jsonl", 100)
     done = run(before, before, "--metric", "median_ttft_ms")

@@ -8,7 +8,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from optagent.tools.bench_judging import cached_share, judge, metrics_of, number, oddities, repetitive_share
+from optagent.tools.bench_judging import (
+    cached_share,
+    errors_of,
+    judge,
+    metrics_of,
+    number,
+    oddities,
+    openings_of,
+    repetitive_share,
+)
 from optagent.tools.bench_progress import Progress, Report
 from optagent.tools.calls.bench import Bench, BenchRun
 from optagent.tools.files import replace_file
@@ -17,6 +26,7 @@ KEY = "optagent_key"
 """Stands in every result file: whose result it is."""
 
 ELAPSED = "optagent_elapsed_s"
+DIED = "the server died while it was measured"
 OTHER_PROMPTS = 10_000
 """Added to the seed of the discarded load. Runs count their seeds up from the workload's, and never come that far."""
 
@@ -29,11 +39,19 @@ class LoadFailed(Exception):
     """No result came out; the message says why."""
 
 
-def run_bench(request: Bench, result_file: Path, load: Load, simulated: bool, report: Report) -> BenchRun:
+def run_bench(
+    request: Bench,
+    result_file: Path,
+    load: Load,
+    simulated: bool,
+    report: Report,
+    alive: Callable[[], bool] = lambda: True,
+) -> BenchRun:
     """One run, with its whole result in `result_file`. A result that is there for this key is the run's already.
 
     Without one the discarded load comes again too, whatever came of an earlier attempt: what it warmed up may have been
-    stopped since. Its result lies beside, as evidence.
+    stopped since. Its result lies beside, as evidence. Where requests or their client fail, `alive` says whether the server
+    still serves.
     """
     earlier = _stored(result_file)
     if earlier is not None and earlier.get(KEY) == request.key:
@@ -48,8 +66,12 @@ def run_bench(request: Bench, result_file: Path, load: Load, simulated: bool, re
         began = time.monotonic()
         result = _put_on(request, result_file, load, Progress(report, request.workload.num_prompts))
     except (LoadFailed, OSError) as error:
-        return _invalid(request, str(error), simulated, round(time.monotonic() - began, 3))
-    return _judged(request, result, simulated)
+        reason = str(error) if alive() else f"{DIED}: {error}"
+        return _invalid(request, reason, simulated, round(time.monotonic() - began, 3))
+    run = _judged(request, result, simulated)
+    if run.valid or not errors_of(result) or alive():
+        return run
+    return run.model_copy(update={"invalid_because": [DIED, *run.invalid_because]})
 
 
 def first_of(request: Bench) -> Bench:
@@ -86,6 +108,7 @@ def _judged(request: Bench, result: Mapping[str, Any], simulated: bool) -> Bench
         cache=_cache_state(request),
         cached_share=cached_share(result),
         repetitive=repetitive_share(result),
+        openings=openings_of(result),
         warnings=oddities(result),
         simulated=_is_simulated(result, simulated),
     )

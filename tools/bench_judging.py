@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from optagent.tools.calls.bench import Workload
+from optagent.tools.calls.bench import MOST_OPENINGS, Workload
 from optagent.tools.repetition import SHORTEST_TEXT, repetitive
 
 TOKEN_TOLERANCE = 0.01
@@ -27,6 +28,9 @@ once or twice in a run; a cache that was not empty is found by every request."""
 FAR_BELOW = 0.5
 """Detokenising and tokenising again merges tokens, mostly a few per cent of them."""
 
+OPENING = 16
+"""Characters, some four tokens: the further an answer goes, the more often rounding makes another one of it."""
+
 
 def judge(result: Mapping[str, Any], workload: Workload) -> list[str]:
     """Why a result does not count, nothing when it does."""
@@ -36,7 +40,7 @@ def judge(result: Mapping[str, Any], workload: Workload) -> list[str]:
     completed = number(result.get("completed"))
     if completed is not None and completed != workload.num_prompts:
         reasons.append(f"{completed:.0f} of {workload.num_prompts} requests completed")
-    errors = [e for e in _list(result, "errors") if e]
+    errors = errors_of(result)
     if errors:
         reasons.append(f"{len(errors)} requests failed, the first with: {str(errors[0])[:200]}")
     reasons += _wrong_lengths(result, workload)
@@ -68,12 +72,33 @@ def repetitive_share(result: Mapping[str, Any]) -> float | None:
     return sum(told) / len(told) if told else None
 
 
+def openings_of(result: Mapping[str, Any]) -> list[str]:
+    """A hash of how each of the first answers begins, in the order of the prompts; "" where there is no answer.
+
+    All our loads are greedy, so that the same prompts get answers that begin alike, but for rounding.
+    """
+    errors = _list(result, "errors")
+    texts = _list(result, "generated_texts")[:MOST_OPENINGS]
+    failed = [bool(e) for e in errors[: len(texts)]] + [False] * (len(texts) - len(errors))
+    return ["" if bad or not isinstance(text, str) else _opening(text) for text, bad in zip(texts, failed, strict=True)]
+
+
+def _opening(text: str) -> str:
+    begins = " ".join(text.split())[:OPENING]
+    return hashlib.sha256(begins.encode(errors="replace")).hexdigest()[:8]
+
+
 def oddities(result: Mapping[str, Any]) -> list[str]:
     """What a person should look at, and what may have a harmless reason."""
     told, again = number(result.get("total_output_tokens")), number(result.get("total_output_tokens_retokenized"))
     if told is None or again is None or again >= FAR_BELOW * told:
         return []
     return [f"the answers hold {again:.0f} tokens when they are tokenised again, of {told:.0f} that were counted"]
+
+
+def errors_of(result: Mapping[str, Any]) -> list[Any]:
+    """What the requests that failed say."""
+    return [error for error in _list(result, "errors") if error]
 
 
 def texts_of(result: Mapping[str, Any]) -> list[str]:

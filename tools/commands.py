@@ -71,7 +71,7 @@ def launch_command(
     flags = {name: value for name, value in configuration.flags.items() if name not in ("host", "port")}
     words = ["--host", deployment.host, "--port", str(deployment.port), *flag_arguments(flags)]
     server = _server_module(root, deployment, configuration.environment)
-    env = _environment(root, deployment, configuration.environment, parent) | configuration.env
+    env = _with(_environment(root, deployment, configuration.environment, parent), configuration.env)
     return Command((*server, *words), env | mark_of(root, launch).variables(), root)
 
 
@@ -115,7 +115,7 @@ def bench_command(
     words += ["--flush-cache"] if workload.flush_cache else []
     words += ["--output-file", str(output), "--output-details", *([CACHE_REPORT] if cache_report else [])]
     settings = _settings(deployment, deployment.environment)
-    env = passed_on(parent, NEEDED_SECRETS) | _python_env(_further_folders(root, settings)) | settings.env
+    env = _with(passed_on(parent, NEEDED_SECRETS) | _python_env(_further_folders(root, settings)), settings.env)
     return Command(tuple(words), env, root)
 
 
@@ -136,7 +136,7 @@ def eval_command(
     words += ["--base-url", url.rstrip("/"), "--model", name, "--eval-name", "gsm8k", "--gsm8k-data-path", str(tasks)]
     words += ["--num-examples", str(examples), "--num-threads", str(threads), "--max-tokens", str(max_tokens)]
     settings = _settings(deployment, deployment.environment)
-    env = passed_on(parent) | _python_env(_further_folders(root, settings)) | settings.env
+    env = _with(passed_on(parent) | _python_env(_further_folders(root, settings)), settings.env)
     return Command(tuple(words), env, root)
 
 
@@ -194,7 +194,14 @@ def _environment(root: Path, deployment: Deployment, name: str, parent: Mapping[
         if source is not None:
             folders.append(source / deployment.source_path)
     # Without SPT_NOENV, setproctitle overwrites the memory in which /proc shows the marker of a scheduler.
-    return env | _python_env(folders) | {"SPT_NOENV": "1"} | settings.env
+    return _with(env | _python_env(folders) | {"SPT_NOENV": "1"}, settings.env)
+
+
+def _with(env: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+    """`env` with `more` put on. Folders of a PYTHONPATH come behind those that are there: where the deployment's code
+    comes from is not for a variable to say."""
+    folders = [f for path in (env, more) for f in path.get("PYTHONPATH", "").split(os.pathsep) if f]
+    return {**env, **more} | ({"PYTHONPATH": os.pathsep.join(dict.fromkeys(folders))} if folders else {})
 
 
 def _python_env(folders: list[Path]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -44,6 +45,8 @@ from optagent.tools.deployment import Deployment
 from optagent.tools.paths import STATE, OutsideCampaign, environment_folder, inside, source_folder
 
 if TYPE_CHECKING:
+    from optagent.tools.calls.configuration import Configuration
+    from optagent.tools.commands import Command
     from optagent.tools.kinds import Kind
     from optagent.tools.network import Address
 
@@ -65,6 +68,7 @@ class LiveToolbox:
         self._deployment = deployment
         self._report = report
         self._parent = os.environ if parent is None else parent
+        self._taken_from: dict[str, list[str]] = {}
 
     def clock(self, request: AskTime) -> TimeTold:
         return TimeTold(now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
@@ -111,8 +115,9 @@ class LiveToolbox:
         version = kind.versions(request.environment).get("sglang")
         checkout = self._checkout()
         source = f"{checkout.revision} {checkout.dirty_sha256}" if checkout else ""
-        # The simulator is a part of this program, and may change while its version stays.
-        cache = None if kind.simulated else self._root / STATE / "cache"
+        # The simulator is a part of this program, and may change while its version stays. A look leaves nothing behind.
+        kept = not kind.simulated and (self._root / STATE).is_dir()
+        cache = self._root / STATE / "cache" if kept else None
         return flags_of(command, request.names, version, cache, source)
 
     def prepare_environment(self, request: EnvironmentRequest) -> EnvironmentReady:
@@ -179,6 +184,8 @@ class LiveToolbox:
             )
         except (NoInterpreter, OutsideCampaign) as error:
             return Launched(outcome="not-started", problem=str(error), simulated=kind.simulated)
+        if problem := self._not_from_the_checkout(request.configuration, start.command):
+            return Launched(outcome="not-started", problem=problem)
         launched = launch(start, self._report)
         if launched.outcome == "crashed" and (broken := self._broken(request.configuration.environment)):
             return Launched(outcome="not-started", problem=broken)
@@ -194,13 +201,14 @@ class LiveToolbox:
 
     def bench(self, request: Bench) -> BenchRun:
         from optagent.tools.bench import run_bench
+        from optagent.tools.loadgen import serves
 
         kind = self._kind
         try:
             result_file = inside(self._root, request.result_file)
         except OutsideCampaign as error:
             return BenchRun(valid=False, invalid_because=[str(error)], simulated=kind.simulated)
-        return run_bench(request, result_file, kind.load, kind.simulated, self._report)
+        return run_bench(request, result_file, kind.load, kind.simulated, self._report, lambda: serves(request.url))
 
     def examine(self, request: Examine) -> Examined:
         from optagent.tools.examining import examine
@@ -245,6 +253,19 @@ class LiveToolbox:
             return broken(python_command(self._root, self._deployment, environment, SCRIPT, self._parent))
         except NoInterpreter as error:
             return str(error)
+
+    def _not_from_the_checkout(self, configuration: Configuration, command: Command) -> str | None:
+        """Why the launch would not run the code of the checkout that its configuration names."""
+        from optagent.tools.import_check import elsewhere, taken_from
+
+        source = source_folder(self._root, self._deployment)
+        if self._kind.simulated or source is None or not configuration.revision:
+            return None
+        asked = replace(configuration, flags={}).fingerprint()
+        if asked not in self._taken_from and (places := taken_from(command)) is not None:
+            self._taken_from[asked] = places
+        places = self._taken_from.get(asked)
+        return None if places is None else elsewhere(places, source / self._deployment.source_path)
 
     def _environment_folder(self, name: str) -> Path:
         return environment_folder(self._root, self._deployment, name)

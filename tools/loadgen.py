@@ -30,6 +30,7 @@ it has."""
 SIMULATED_IDS = range(32000)
 
 QUESTION_TIMEOUT_S = 60.0
+LOOKS, LOOK_PAUSE_S, LOOK_TIMEOUT_S = 3, 0.5, 20.0
 FLUSH_TRIES = 5
 FLUSH_PAUSE_S = 1.0
 """SGLang refuses to flush while it still has a request; releases that know the parameter wait by themselves."""
@@ -202,6 +203,21 @@ def answers(url: str, timeout_s: float) -> bool:
         call(url, "GET", "/health", timeout_s)
     except LoadError:
         return False
+    return True
+
+
+def serves(url: str) -> bool:
+    """Whether a server whose client or requests failed still answers, also a little later: a server that loses one of its
+    processes takes a moment to end. One without /health says at least so."""
+    for look in range(LOOKS):
+        if look:
+            time.sleep(LOOK_PAUSE_S)
+        try:
+            status, _ = call(url, "GET", "/health", LOOK_TIMEOUT_S)
+        except LoadError:
+            return False
+        if status >= 500:
+            return False
     return True
 
 

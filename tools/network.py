@@ -69,9 +69,11 @@ def listeners(address: Address) -> list[Listener]:
 def port_holder(address: Address) -> str | None:
     """Who listens where the server should, in words; None when nobody does."""
     found = listeners(address)
-    if not found:
-        return None
-    pid = found[0].pid
+    return held_by(address, found[0]) if found else None
+
+
+def held_by(address: Address, listener: Listener) -> str:
+    pid = listener.pid
     who = f"pid {pid} ({command_line(pid)[:200]})" if pid is not None else "a process of another user"
     return f"port {address.port} is held by {who}"
 

@@ -75,6 +75,12 @@ def left_running(folder: Path) -> list[int]:
     return found
 
 
+def kill_left(folder: Path) -> list[int]:
+    """Kill at once every server that was noted, and what else this process has started. Returns the pids that live on."""
+    families = [*(note.family() for note in read_all(folder)), *processes.started()]
+    return sorted({process.id.pid for process in processes.kill_at_once(families)})
+
+
 def note_of(process: ProcessId) -> Note | None:
     """What can be said of a living process without a note, by its environment."""
     mark = processes.mark_of(process.pid) if processes.is_alive(process) else None

@@ -23,9 +23,13 @@ PAUSE_S = 0.05
 KILL_WAIT_S = 10.0
 """A killed process is gone in milliseconds, unless the kernel holds it (a driver, a dead file system)."""
 
+AT_ONCE_S = 0.5
+"""Somebody waits for the prompt."""
+
 
 class LeftRunning(KeyboardInterrupt):
-    """Somebody does not want to wait until what runs is stopped: it is left to whoever comes next."""
+    """Somebody does not want to wait until what runs is stopped: it is killed, and what lives on is left to whoever comes
+    next."""
 
 
 @dataclass(frozen=True, order=True)
@@ -140,6 +144,11 @@ class Family:
         self.seen |= {everyone[pid].id for pid in members}
         return [everyone[pid] for pid in sorted(members) if not everyone[pid].zombie]
 
+    def had(self, pid: int) -> bool:
+        """Whether this pid, which was met a moment ago, is a member's, or has gone by now."""
+        process = look_at(pid)
+        return process is None or process.zombie or self._is_known(process)
+
     def _is_known(self, process: Process) -> bool:
         if process.id.pid == os.getpid():
             return False
@@ -223,6 +232,21 @@ def stop(family: Family, grace_s: float) -> list[Process]:
     if left:
         left = _kill(family, wait)
     return left
+
+
+def kill_at_once(families: Iterable[Family]) -> list[Process]:
+    """Kill them all without asking. Returns whom the kernel has not let go after a moment, mostly nobody."""
+    asked = list(families)
+    deadline = time.monotonic() + AT_ONCE_S
+    while (left := [p for family in asked for p in family.living()]) and time.monotonic() < deadline:
+        _send(signal.SIGKILL, [p.id for p in left])
+        time.sleep(PAUSE_S / 5)
+    return left
+
+
+def started() -> list[Family]:
+    """What this process has started and what still runs, each with what came of it."""
+    return [Family(child, None) for child in _children if is_alive(child)]
 
 
 def _kill(family: Family, wait: Callable[[float, Callable[[list[Process]], bool]], list[Process]]) -> list[Process]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ from optagent.tools.calls.server import Launched, Stopped
 from optagent.tools.deployment import Timeouts
 from optagent.tools.gpus import LookAtGpus, held_after, in_use
 from optagent.tools.launch_watch import Report, Start, Watch
-from optagent.tools.network import Address, port_holder
+from optagent.tools.network import Address, Listener, held_by, listeners, port_holder
 from optagent.tools.process_notes import Note
 from optagent.tools.processes import Family, LeftRunning, ProcessId, command_line
 
@@ -20,6 +22,9 @@ NOTHING_TO_DRAIN_S = 5.0
 """A server that never served has no requests to finish, and may not react to SIGTERM at all while it loads."""
 GPU_FREE_S = 20.0
 """A driver takes seconds to free the memory of a process that was killed."""
+
+PORT_FREE_S = 5.0
+"""What a killed process listened on is free in milliseconds."""
 
 
 def launch(start: Start, report: Report) -> Launched:
@@ -85,11 +90,29 @@ def stop(
     problem = _stop_family(family, records, timeouts.stop_s)
     gone = problem is None
     if gone and address is not None:
-        problem = port_holder(address)
+        problem = others_on_port(address, family)
     if gone:
         before = note.gpu_gb if note is not None else {}
         problem = _joined(problem, held_after(gpus, _pids(family), before, gpu_free_s))
     return Stopped(gone=gone, was_running=was_running, problem=problem)
+
+
+def others_on_port(
+    address: Address, family: Family, look: Callable[[Address], list[Listener]] = listeners
+) -> str | None:
+    """Who else listens where the family did, in words; None when nobody does.
+
+    A member that has just died, or was born while the others were stopped, may still be met there: it is stopped, and
+    waited for. Whoever does not go is named in the end.
+    """
+    deadline = time.monotonic() + PORT_FREE_S
+    while found := look(address):
+        others = [one for one in found if one.pid is None or not family.had(one.pid)]
+        if others or time.monotonic() > deadline:
+            return held_by(address, (others or found)[0])
+        processes.stop(family, 0.0)
+        time.sleep(processes.PAUSE_S)
+    return None
 
 
 def _nothing(start: Start, outcome: Literal["port-taken", "not-started"], problem: str | None) -> Launched:

@@ -41,7 +41,8 @@ def continue_(
 ) -> int:
     """Go on if there are next steps, or stop and ask.
 
-    Exit status: 0 ended in order, 3 waits for an answer, 1 failed, 2 bad input, 4 another process holds the campaign.
+    Exit status: 0 ended in order, 3 waits for an answer, 1 failed, 2 bad input, 4 another process holds the campaign,
+    130 interrupted.
 
     Example: optagent -C campaigns/kimi continue --steps 3
     """
@@ -125,7 +126,8 @@ def handoff(root: Path, write: bool, check: bool, as_json: bool) -> int:
 def diagnose(log: str, now: str | None, follow: bool, as_json: bool) -> int:
     """Say what an SGLang server's log means: status, first cause, what to do.
 
-    LOG is a file, a compressed one (.gz), or - for the standard input. Exit status: 0 a diagnosis was given, 2 bad input.
+    LOG is a file, a compressed one (.gz), or - for the standard input. Exit status: 0 a diagnosis was given, 2 bad input
+    (also a file that no SGLang server wrote, or a damaged .gz).
 
     Example: optagent diagnose server.log --now 2026-03-14T09:30:00
     """
@@ -206,16 +208,19 @@ def replay(recording: Path, as_json: bool) -> int:
 
 
 @cli.command()
-@click.argument("directory", type=FILE, metavar="DIR")
+@click.argument("directory", metavar="DIR")
 @click.option("--name", help="Name of the campaign (default: the folder's).")
-def init(directory: Path, name: str | None) -> int:
+@click.pass_obj
+def init(root: Path, directory: str, name: str | None) -> int:
     """Make a campaign folder with a commented optagent.toml and an example plan.
+
+    DIR is a new folder, or one without a campaign; with -C it lies in that one.
 
     Example: optagent init campaigns/kimi
     """
     from optagent.agent.commands.initialising import make_campaign
 
-    return make_campaign(directory, name)
+    return make_campaign(root, directory, name)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import json
 from difflib import get_close_matches
 from pathlib import Path
 
+from optagent.agent.commands.printable import clip, optagent_in
 from optagent.agent.commands.workspace import Silent, find_workspace, read_journal, writing
 from optagent.agent.errors import BadInput
 from optagent.agent.ledger import Ledger
@@ -18,8 +19,8 @@ LONGEST = 4000
 def give_answer(root: Path, question_id: str, text: str, *, as_json: bool) -> int:
     """Record the answer. Raises BadInput when there is no such question or it was answered, before anything is opened."""
     space = find_workspace(root)
-    _check(read_journal(space).ledger, question_id, text)
-    with writing(space, f"answer {question_id}", Silent()) as session:
+    found = _check(read_journal(space).ledger, question_id, text)
+    with writing(space, f"answer {found.id}", Silent()) as session:
         question = _check(session.ledger, question_id, text)
         text = meant(question, text)
         session.note("answer", {"id": question.id, "answer": text}, question.id)
@@ -27,7 +28,7 @@ def give_answer(root: Path, question_id: str, text: str, *, as_json: bool) -> in
     if as_json:
         print(json.dumps({"id": question.id, "answer": text.strip(), "option": chosen is not None}))
     elif chosen is not None:
-        print(f"{question.id}: {chosen.key} - {chosen.leads_to}\nNext: optagent continue")
+        print(f"{question.id}: {chosen.key} - {chosen.leads_to}\nNext: {optagent_in(root)} continue")
     else:
         keys = ", ".join(o.key for o in question.options)
         print(
@@ -46,13 +47,14 @@ def meant(question: Question, text: str) -> str:
         return said.lower()
     if keys and len(said.split()) == 1:
         near = get_close_matches(said.lower(), keys, 1)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise BadInput(question.id, f"{hint}options: {', '.join(keys)}; an answer in words has more than one of them")
+        hint = f"; did you mean {near[0]}?" if near else ""
+        none = f"{clip(said, 40)!r} is none of the options: {', '.join(keys)}{hint}"
+        raise BadInput(question.id, f"{none} (an answer in your own words has two words or more)")
     return said
 
 
 def _check(ledger: Ledger, question_id: str, text: str) -> Question:
-    question = ledger.questions.get(question_id)
+    question = next((q for q in ledger.questions.values() if q.id.lower() == question_id.strip().lower()), None)
     waiting = ", ".join(q.id for q in ledger.open_questions()) or "none"
     if question is None:
         raise BadInput(question_id, f"there is no such question; open: {waiting}")

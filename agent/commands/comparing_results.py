@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+from optagent.agent.commands.giving_verdicts import outside
 from optagent.agent.commands.printable import clean
 from optagent.agent.errors import BadInput
 from optagent.agent.noise import Noise
@@ -21,6 +22,9 @@ def compare_results(
     baseline: Path, candidate: Path, *, metric: str, min_effect: float, launch_sd: float | None, as_json: bool
 ) -> int:
     """Say which is faster and whether one can tell. Run n of one file is paired with run n of the other. Raises BadInput."""
+    for option, value in (("--min-effect", min_effect), ("--launch-sd", launch_sd)):
+        if value is not None and (problem := outside(value, above=0.0, below=10.0)):
+            raise BadInput(option, problem)
     before, after = values_of(baseline, metric), values_of(candidate, metric)
     pairs = list(zip(before, after, strict=False))
     direction = direction_of(metric)

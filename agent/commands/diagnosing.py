@@ -13,8 +13,8 @@ from pathlib import Path
 
 from optagent.agent.commands.printable import clean, clip
 from optagent.agent.errors import BadInput
-from optagent.tools.calls.logs import Cause, LogReading
-from optagent.tools.logs import PIECE_BYTES, LogReader, diagnose, diagnose_file
+from optagent.tools.calls.logs import Action, Cause, LogReading
+from optagent.tools.logs import DAMAGED, PIECE_BYTES, LogReader, Readable, opened, read_whole
 
 WIDTH = 80
 PROOF_LINES = 3
@@ -27,7 +27,7 @@ ADVICE_FOR = {"wait": "nothing is wrong, give it time", "none": "nothing to do"}
 
 
 def diagnose_log(log: str, *, now: str | None, as_json: bool, follow: bool) -> int:
-    """Exit status 0: a diagnosis was given, whatever it says."""
+    """Exit status 0: a diagnosis was given, whatever it says. Raises BadInput for what is no log of an SGLang server."""
     clock = _clock(now)
     reading = _follow(log, quiet=as_json) if follow else _read(log, clock)
     if as_json:
@@ -48,12 +48,32 @@ def _clock(now: str | None) -> datetime | None:
 
 def _read(log: str, now: datetime | None) -> LogReading:
     if log == "-":
-        return diagnose(sys.stdin.buffer, now=now)
+        return _whole(log, sys.stdin.buffer, now, None)
     path = Path(log)
     try:
-        return diagnose_file(path, now=now, silent_s=_silence_of(path) if now is None else None)
+        with opened(path) as file:
+            return _whole(log, file, now, _silence_of(path) if now is None else None)
+    except DAMAGED as error:
+        raise BadInput(log, f"this compressed log is damaged or cut short: {error}") from None
     except OSError as error:
         raise _unreadable(log, error) from None
+
+
+def _whole(log: str, file: Readable, now: datetime | None, silent_s: float | None) -> LogReading:
+    reader = LogReader()
+    read_whole(file, reader)
+    reader.finish()
+    if reader.blank:
+        return LogReading(action=Action(kind="wait", summary="nothing written yet"), confidence="low")
+    return _of_a_server(log, reader, reader.reading(None, now, silent_s))
+
+
+def _of_a_server(log: str, reader: LogReader, reading: LogReading) -> LogReading:
+    if reader.blank or reader.recognised:
+        return reading
+    raise BadInput(
+        "standard input" if log == "-" else log, "no SGLang server's log: none of its lines is one that a server writes"
+    )
 
 
 def _silence_of(path: Path) -> float | None:
@@ -69,15 +89,15 @@ def _follow(log: str, quiet: bool) -> LogReading:
     """Read on as the log grows, until the launch is ready, has crashed, hangs or was stopped."""
     if log == "-":
         with os.fdopen(sys.stdin.fileno(), "rb", closefd=False) as piped:
-            return _until_settled(piped, ends=True, quiet=quiet)
+            return _until_settled(log, piped, ends=True, quiet=quiet)
     try:
         with Path(log).open("rb") as file:
-            return _until_settled(file, ends=False, quiet=quiet)
+            return _until_settled(log, file, ends=False, quiet=quiet)
     except OSError as error:
         raise _unreadable(log, error) from None
 
 
-def _until_settled(file: BufferedReader, ends: bool, quiet: bool) -> LogReading:
+def _until_settled(log: str, file: BufferedReader, ends: bool, quiet: bool) -> LogReading:
     reader, teller = LogReader(), _Teller(quiet)
     grown = time.monotonic()
     while True:
@@ -90,7 +110,7 @@ def _until_settled(file: BufferedReader, ends: bool, quiet: bool) -> LogReading:
         if reading.status in ENDED or ends:
             reader.finish()
             teller.end()
-            return reader.reading(alive=None, silent_s=time.monotonic() - grown)
+            return _of_a_server(log, reader, reader.reading(alive=None, silent_s=time.monotonic() - grown))
         time.sleep(LOOK_EVERY_S)
 
 

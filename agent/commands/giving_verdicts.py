@@ -141,10 +141,19 @@ def _guard(name: str, body: Any) -> Guard:
 def _number(
     value: Any, name: str, *, above: float | None = None, least: float | None = None, below: float | None = None
 ) -> float:
+    if problem := outside(value, above=above, least=least, below=below):
+        raise _Wrong(f"{name}: {problem}")
+    return float(value)
+
+
+def outside(
+    value: Any, *, above: float | None = None, least: float | None = None, below: float | None = None
+) -> str | None:
+    """What is wrong with a number that should lie within these limits; None when it does."""
     fine = not isinstance(value, bool) and isinstance(value, int | float) and math.isfinite(value)
     if not fine or (above is not None and value <= above) or (least is not None and value < least):
         bound = f" above {above:g}" if above is not None else f" from {least:g}" if least is not None else ""
-        raise _Wrong(f"{name}: expected a number{bound}, not {value!r}")
+        return f"expected a number{bound}, not {value!r}"
     if below is not None and value >= below:
-        raise _Wrong(f"{name}: expected a fraction such as 0.02, not {value!r}")
-    return float(value)
+        return f"expected a fraction such as 0.02, not {value!r}"
+    return None

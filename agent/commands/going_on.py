@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
 from optagent.agent.commands.interrupting import signals_interrupt
 from optagent.agent.commands.narration import narrator_for
-from optagent.agent.commands.printable import clean
-from optagent.agent.commands.workspace import Silent, Workspace, find_workspace, live, looking, writing
-from optagent.agent.config import config_from, wrong_key
+from optagent.agent.commands.preflight import check_usable
+from optagent.agent.commands.printable import clean, optagent_in
+from optagent.agent.commands.workspace import Silent, Workspace, find_workspace, live, looking, who_is_at_work, writing
+from optagent.agent.config import config_from
 from optagent.agent.decide import Decision, Verb
 from optagent.agent.errors import BadInput
 from optagent.agent.jsonable import to_body
@@ -20,8 +22,7 @@ from optagent.agent.ledger import KINDS
 from optagent.agent.records import Question
 from optagent.agent.session import Narrator, Session
 from optagent.agent.sitting import WAITING, WENT_ON, Ended, look, run_sitting
-from optagent.tools.network import address_of
-from optagent.tools.process_notes import left_running, notes_of
+from optagent.tools.process_notes import kill_left, left_running, notes_of
 from optagent.tools.processes import LeftRunning
 from optagent.tools.recording import RecordingFile, header
 from optagent.tools.stub import Recording
@@ -38,20 +39,14 @@ def go_on(
     if dry_run and record is not None:
         raise BadInput("--record", "a dry run does nothing that could be recorded")
     space = find_workspace(root)
+    if stub is None:
+        with narrator_for(sys.stdout, quiet=as_json) as narrator:
+            check_usable(space, narrator)
     if dry_run:
         return _dry_run(space, stub, as_json)
-    _check_local(space)
     if record is not None:
         _check_new(record)
     return _sit(root, space, steps if steps is not None else space.config.budget.steps, as_json, record)
-
-
-def _check_local(space: Workspace) -> None:
-    """A sitting launches and stops servers, which it can do on this machine alone."""
-    address = address_of(space.config.deployment)
-    if not address.local:
-        away = f"{address.host} is not this machine; its server cannot be launched from here (`optagent bench` measures it)"
-        raise wrong_key(space.root, "deployment.host", away)
 
 
 def _check_new(record: Path) -> None:
@@ -94,17 +89,23 @@ def _recorded(space: Workspace, steps: int | None, as_json: bool, record: Path |
 def _tell_stopping(space: Workspace, narrator: Narrator) -> None:
     if left_running(notes_of(space.root)):
         narrator.now("stopping the server")
-        narrator.tell("note", "stopping the server; press Ctrl-C again to leave it running")
+        narrator.tell("note", "stopping the server; press Ctrl-C again to kill it at once")
 
 
 def _leave(space: Workspace) -> NoReturn:
-    """End at once, without waiting for threads that wait for the server."""
-    pids = ", ".join(map(str, left_running(notes_of(space.root))))
-    left = f"pid {pids} is left running; `optagent continue` stops it and goes" if pids else "`optagent continue` goes"
-    print(f"optagent: interrupted; {left} on from here", file=sys.stderr)
+    """Kill what runs and end at once, without waiting for threads that wait for the server."""
+    print(f"optagent: interrupted; {left_in_words(kill_left(notes_of(space.root)))}", file=sys.stderr)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(INTERRUPTED)
+
+
+def left_in_words(pids: Sequence[int]) -> str:
+    """What lives on although it was killed, and what to do."""
+    if not pids:
+        return "nothing is left running; `optagent continue` goes on from here"
+    those, them = (f"pid {pids[0]}", "it") if len(pids) == 1 else (f"pids {', '.join(map(str, pids))}", "them")
+    return f"{those} could not be killed at once; `optagent continue` stops {them} and goes on from here"
 
 
 class _Recorder:
@@ -134,10 +135,13 @@ def _dry_run(space: Workspace, stub: Path | None, as_json: bool) -> int:
 
     script = load_recording(stub) if stub else None
     session = _scripted(space, script) if script else looking(space)
+    at_work = None if script else who_is_at_work(space.root)
     decision = look(session, begin=script is None or not script.journal)
     if as_json:
-        print(json.dumps(decision_json(decision), ensure_ascii=False))
+        print(json.dumps(decision_json(decision) | {"at_work": at_work}, ensure_ascii=False))
     else:
+        if at_work:
+            print(f"{clean(at_work)} is at work on this campaign. As it would be decided if that ended now:\n")
         show_decision(decision)
     return WAITING if decision.verb is Verb.ASK else WENT_ON
 
@@ -221,7 +225,7 @@ def show_question(question: Question) -> None:
 
 def show_end(ended: Ended, root: Path) -> None:
     """The last words of a sitting: what was gained, what is open, what to type next."""
-    optagent = "optagent" if root == Path() else f"optagent -C {root}"
+    optagent = optagent_in(root)
     if ended.total_gain:
         print(f"\ntotal gain: {ended.total_gain}")
     for question in ended.questions:

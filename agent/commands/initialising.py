@@ -5,13 +5,17 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from optagent.agent.commands.printable import optagent_in
 from optagent.agent.errors import BadInput
 
 
-def make_campaign(directory: Path, name: str | None) -> int:
+def make_campaign(root: Path, folder_name: str, name: str | None) -> int:
     """Write a commented optagent.toml, an example plan and the folders. Raises BadInput when a campaign is there."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
+    if not folder_name.strip():
+        raise BadInput("DIR", "expected the name of a folder, or . for this one")
+    directory = root / folder_name
     for taken in (directory / "optagent.toml", directory / "plans" / "plan.md"):
         if taken.exists():
             raise BadInput(str(taken), "exists already; init never overwrites a campaign")
@@ -39,6 +43,6 @@ def make_campaign(directory: Path, name: str | None) -> int:
         raise BadInput(str(directory), f"cannot be written: {error.strerror}") from None
     print(
         f"{directory}: a campaign named {called}\nNext: edit {directory / 'optagent.toml'} and {directory / 'plans/plan.md'}, "
-        f"then optagent -C {directory} continue --dry-run"
+        f"then {optagent_in(directory)} continue --dry-run"
     )
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,12 +35,15 @@ class Outline(NamedTuple):
 
 def show_status(root: Path, *, as_json: bool) -> int:
     """Print where the campaign stands. Raises BadInput when there is no campaign or its files cannot be read."""
+    from optagent.agent.commands.printable import optagent_in
+
+    optagent = optagent_in(root)
     root = root.resolve()
     outline = read_outline(root)
     plan = _read_plan(root, outline.plan)
     at_work = _at_work(root / ".optagent" / "lock")
     view = status_view(outline, plan, read_ledger(root), at_work)
-    print(json.dumps(view, ensure_ascii=False) if as_json else "\n".join(screen(view)))
+    print(json.dumps(view, ensure_ascii=False) if as_json else "\n".join(screen(view, optagent)))
     return 0
 
 
@@ -53,8 +57,11 @@ def _at_work(lock: Path) -> str | None:
 
 
 def read_outline(root: Path) -> Outline:
-    """The settings a screen needs, from a file that is otherwise in order; a wrong one is reported in full."""
+    """The settings a screen needs, from a file that is otherwise in order; a wrong one is reported in full. Where
+    variables may override it, all of it is read as every other command does."""
     path = root / "optagent.toml"
+    if any(variable.upper().startswith("OPTAGENT_") for variable in os.environ):
+        return _overridden(root)
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
         objective, budget = data.get("objective", {}), data.get("budget", {})
@@ -70,6 +77,16 @@ def read_outline(root: Path) -> Outline:
 
         load_config(root)
         raise BadInput(str(path), "cannot be used") from None
+
+
+def _overridden(root: Path) -> Outline:
+    from optagent.agent.config import load_config
+
+    config = load_config(root)
+    objective, budget = config.objective, config.budget
+    words = objective.statement or f"{objective.metric} {'up' if objective.direction == 'max' else 'down'}"
+    simulated = config.deployment.kind == "simulator"
+    return Outline(config.name, words, config.plan, budget.steps, budget.hours, simulated)
 
 
 def _read_plan(root: Path, name: str) -> Plan:
@@ -126,10 +143,18 @@ def status_view(outline: Outline, plan: Plan, seen: dict[str, Any], at_work: str
     }
 
 
-def screen(view: dict[str, Any]) -> list[str]:
-    """The view as lines of at most 78 columns."""
+def screen(view: dict[str, Any], optagent: str) -> list[str]:
+    """The view as lines of at most 78 columns, but for commands: half a command is of no use."""
+    return [*_clipped(_top(view)), *_questions(view, optagent), *_clipped(_budget(view)), *_steps(view, optagent)]
+
+
+def _clipped(lines: list[str]) -> list[str]:
     from optagent.agent.commands.printable import clip
 
+    return [clip(line, WIDTH) for line in lines]
+
+
+def _top(view: dict[str, Any]) -> list[str]:
     simulated = "  (simulated deployment)" if view["simulated"] else ""
     lines = [f"{view['campaign']}{simulated}", *_entry("objective", view["objective"])]
     lines += _entry("baseline", _figure(view["baseline"]))
@@ -146,21 +171,37 @@ def screen(view: dict[str, Any]) -> list[str]:
     for item in view["items"]:
         rank = item["rank"] if item["rank"] is not None else "-"
         lines.append(f"  {rank:>2} {item['status']:<12} {item['title']}")
-    lines += ["", f"questions  {len(view['questions']) or 'none'}"]
+    return lines
+
+
+def _questions(view: dict[str, Any], optagent: str) -> list[str]:
+    lines = ["", f"questions  {len(view['questions']) or 'none'}"]
     for q in view["questions"]:
-        lines.append(f"  {q['id']} ({q['reason']}) {q['text']}")
-        lines.append(f"     optagent answer {q['id']} {'|'.join(q['options']) or 'TEXT'}")
+        lines += _clipped([f"  {q['id']} ({q['reason']}) {q['text']}"])
+        lines.append(f"     {optagent} answer {q['id']} {'|'.join(q['options']) or 'TEXT'}")
+    return lines
+
+
+def _budget(view: dict[str, Any]) -> list[str]:
     b = view["budget"]
     allowed = f" of {b['steps_allowed']}" if b["steps_allowed"] else ""
     hours = f", {b['hours_allowed']} h a sitting" if b["hours_allowed"] else ""
-    lines += [
+    return [
         "",
         f"budget     {b['steps']}{allowed} steps in sitting {b['sitting'] or '-'}{hours}; "
         f"{view['experiments']} experiments in all",
     ]
-    lines += ["last steps" if view["last_steps"] else "nothing has been done yet: optagent continue"]
-    lines += [f"  {line}" for line in view["last_steps"]]
-    return [clip(line, WIDTH) for line in lines]
+
+
+def _steps(view: dict[str, Any], optagent: str) -> list[str]:
+    """The last steps; before the first has ended, why there are none and what to type."""
+    if view["last_steps"]:
+        return ["last steps", *_clipped([f"  {line}" for line in view["last_steps"]])]
+    if view["at_work"]:
+        return ["no step has ended yet; one is under way" if view["under_way"] else "no step has ended yet"]
+    if view["budget"]["sitting"] or view["under_way"]:
+        return [f"no step has ended yet; go on with: {optagent} continue"]
+    return [f"nothing has been done yet: {optagent} continue"]
 
 
 def _entry(name: str, text: str) -> list[str]:

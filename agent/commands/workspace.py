@@ -16,7 +16,7 @@ from optagent.agent.session import LedgerJournal, Narrator, Session
 from optagent.tools.dry import DryToolbox
 from optagent.tools.journal_store import Journal, JournalStore
 from optagent.tools.live import LiveToolbox
-from optagent.tools.lock import Held, hold
+from optagent.tools.lock import Held, hold, holder
 from optagent.tools.overlay_journal import OverlayJournal
 from optagent.tools.recording import RecordingToolbox
 from optagent.tools.toolbox import Toolbox
@@ -70,6 +70,12 @@ def writing(
                 keep_view(session.journal)
     except Held as error:
         raise CampaignBusy(f"{error.holder} is at work on this campaign; wait until it ends, or stop it") from None
+
+
+def who_is_at_work(root: Path) -> str | None:
+    """The process that writes to the campaign now, in words; None when there is none."""
+    found = holder(root / STATE / "lock")
+    return str(found) if found else None
 
 
 def check_readable(space: Workspace) -> None:

@@ -180,7 +180,9 @@ def _change(node: Node, offset: int) -> tuple[Change | None, tuple[Axis, ...]]:
         parts[entry.key] = {name: value for name, value in read.items() if not isinstance(value, Axis)}
         opened = {name: value for name, value in read.items() if isinstance(value, Axis)}
         if twice := sorted(axes.keys() & opened.keys()):
-            raise _Wrong(f"{twice[0]} has a range as a flag and as a variable; search one of them at a time", entry.line)
+            raise _Wrong(
+                f"{twice[0]} has a range as a flag and as a variable; search one of them at a time", entry.line
+            )
         axes |= opened
     return Change(**parts), in_order(tuple(axes.values()))
 

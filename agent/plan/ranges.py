@@ -92,7 +92,9 @@ def _between(kind: Kind, name: str, match: re.Match[str]) -> Axis:
         raise ValueError(f"expected the lower end first, found {match[0].strip()[:60]!r}")
     axis = Axis(kind, name, low=low, high=high, step=steps[0] if steps else None, integer=integer)
     if steps and (steps[0] <= 0 or (high - low) / steps[0] > MOST_STEPS or count(axis) == 1):
-        raise ValueError(f"expected a step above 0 that fits between the ends, {MOST_STEPS} times at most; found {match[3]}")
+        raise ValueError(
+            f"expected a step above 0 that fits between the ends, {MOST_STEPS} times at most; found {match[3]}"
+        )
     return axis
 
 

@@ -27,6 +27,8 @@ from optagent.agent.search.space import (
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
 
+FIRST = 4
+"""Launches that are spread evenly before Optuna proposes, at least; half of the budget where that is more."""
 WALKED = 8
 """A space of so few points is tried whole."""
 FIRST_AXIS, FURTHER_AXIS, MOST = 6, 4, 20
@@ -34,8 +36,8 @@ FIRST_AXIS, FURTHER_AXIS, MOST = 6, 4, 20
 ENUMERATED = 4096
 """A space of so many points is looked through whole for one that is left; of a larger one, `SAMPLED` points are."""
 SAMPLED = 512
-CANDIDATES = 48
-"""How many candidates Optuna draws to choose its proposal from."""
+CANDIDATES = 24
+"""How many candidates Optuna draws to choose its proposal from (its default): more of them make it greedier."""
 
 
 def trials_wanted(space: Space) -> int:
@@ -73,7 +75,7 @@ def next_point(
 
     first = next((point for point in _spread(space) if is_left(point)), None)
     number = size(space)
-    if len(spent) < len(space) + 2 or (number is not None and number <= WALKED):
+    if len(spent) < max(FIRST, trials_wanted(space) // 2) or (number is not None and number <= WALKED):
         return first or _any_left(space, is_left)
     proposed = _ask(space, inside, failures, seed + 7919 * len(spent), direction)
     return proposed if is_left(proposed) else _nearest_left(space, proposed, is_left)
@@ -82,7 +84,11 @@ def next_point(
 def _spread(space: Space) -> Iterator[Point]:
     """Points that fill the space evenly, whatever their number: of a small one all, its middle and then its ends first."""
     number = size(space)
-    return iter(_outward(space)) if number is not None and number <= WALKED else itertools.islice(_sequence(space), SAMPLED)
+    return (
+        iter(_outward(space))
+        if number is not None and number <= WALKED
+        else itertools.islice(_sequence(space), SAMPLED)
+    )
 
 
 def _outward(space: Space) -> list[Point]:

@@ -164,7 +164,11 @@ def place_of(axis: Axis, value: Value) -> float | None:
         return None
     if axis.step is not None and n is not None:
         index = round((number - axis.low) / axis.step)
-        return (index + 0.5) / n if 0 <= index < n and canonical_value(_numbered(axis, index)) == ("number", number) else None
+        return (
+            (index + 0.5) / n
+            if 0 <= index < n and canonical_value(_numbered(axis, index)) == ("number", number)
+            else None
+        )
     if n is not None and is_counted(axis):
         return (number - axis.low + 0.5) / n
     if _is_wide(axis):

@@ -20,15 +20,36 @@ SOURCE = "source"
 
 
 def prepare(cache: Path, folder: Path, items: list[str]) -> None:
-    """Write the campaign to the new `folder`, on the environment that was built in `cache`."""
+    """Write the campaign to the new `folder`, on the environment that was built in `cache`. Raises ValueError, before
+    anything is written, where it cannot."""
+    plan = plan_for(folder, items)
     shutil.copytree(HERE / "campaign", folder)
-    subprocess.run(["git", "clone", "--quiet", "--local", str(cache / "checkout"), str(folder / SOURCE)], check=True)
+    try:
+        clone = ["git", "clone", "--quiet", "--local", str(cache / "checkout"), str(folder / SOURCE)]
+        subprocess.run(clone, check=True)
+    except subprocess.CalledProcessError:
+        shutil.rmtree(folder)
+        raise
     config = folder / "optagent.toml"
-    text = config.read_text(encoding="utf-8")
-    config.write_text(text.replace("@CACHE@", str(cache)).replace("@PORT@", str(free_port())), encoding="utf-8")
-    if items:
-        plan = folder / "plans" / "plan.md"
-        plan.write_text(only(plan.read_text(encoding="utf-8"), items), encoding="utf-8")
+    config.write_text(filled(config.read_text(encoding="utf-8"), cache, free_port()), encoding="utf-8")
+    (folder / "plans" / "plan.md").write_text(plan, encoding="utf-8")
+
+
+def plan_for(folder: Path, items: list[str]) -> str:
+    """The plan with these items, or with all. Raises ValueError for one that is unknown, and where the folder is taken."""
+    if folder.exists():
+        raise ValueError(f"{folder}: exists already; name a new folder")
+    plan = (HERE / "campaign" / "plans" / "plan.md").read_text(encoding="utf-8")
+    return only(plan, items) if items else plan
+
+
+def filled(config: str, cache: Path, port: int) -> str:
+    """The configuration with the environment's place and the port filled in, but for its comments."""
+    lines = config.splitlines(keepends=True)
+    return "".join(
+        line if line.startswith("#") else line.replace("@CACHE@", str(cache)).replace("@PORT@", str(port))
+        for line in lines
+    )
 
 
 def only(plan: str, items: list[str]) -> str:
@@ -36,7 +57,7 @@ def only(plan: str, items: list[str]) -> str:
     head, *sections = re.split(r"(?m)^(?=## )", plan)
     by_id = {match[1]: section for section in sections if (match := re.search(r"(?m)^id: (\S+)$", section))}
     if unknown := set(items) - by_id.keys():
-        raise ValueError(f"the plan has no {', '.join(sorted(unknown))}")
+        raise ValueError(f"the plan has no {', '.join(sorted(unknown))}; it has {', '.join(by_id)}")
     return head + "".join(section for name, section in by_id.items() if name in items)
 
 
@@ -62,5 +83,16 @@ def built_environment() -> Path:
     return Path(checked.stdout.strip())
 
 
+def main(words: list[str]) -> None:
+    """Raises SystemExit with one line where it cannot be done."""
+    if not words or words[0].startswith("-"):
+        raise SystemExit("usage: prepare_campaign.py FOLDER [ITEM ...]")
+    try:
+        plan_for(Path(words[0]), words[1:])  # before the environment, which takes a while to be looked at
+        prepare(built_environment(), Path(words[0]), words[1:])
+    except (ValueError, OSError, subprocess.CalledProcessError) as error:
+        raise SystemExit(f"prepare_campaign.py: {error}") from None
+
+
 if __name__ == "__main__":
-    prepare(built_environment(), Path(sys.argv[1]), sys.argv[2:])
+    main(sys.argv[1:])

@@ -30,6 +30,7 @@ from optagent.agent.change import Change
 from optagent.agent.plan.read import read_plan
 from optagent.tools.calls.bench import Workload
 from optagent.tools.calls.configuration import Configuration, FlagValue, flag_arguments
+from optagent.tools.load_http import LoadError
 from optagent.tools.loadgen import generate_load
 from optagent.tools.logs import read_log
 from optagent.tools.simulator import world
@@ -43,10 +44,10 @@ if TYPE_CHECKING:
     from conftest import Start
 
 FOLDERS = deployments.all_of_them()
-L40S, L4, CHAT, KIMI = (
+L40S, L4, H100, CHAT, KIMI = (
     deployments.FOLDER / name
     for name in (
-        "qwen-32b-2x-l40s-32-streams", "llama-8b-1x-l4-8-streams", "llama-8b-2x-h100-chat",
+        "qwen-32b-2x-l40s-32-streams", "llama-8b-1x-l4-8-streams", "llama-70b-4x-h100-64-streams", "llama-8b-2x-h100-chat",
         "kimi-8x-pro6000-32-long-prompts",
     )
 )  # fmt: skip
@@ -114,7 +115,8 @@ def test_a_failing_launch_is_read_as_the_server_process_is(
     deployment = deployments.read(folder)
     configuration = with_flags(deployment.base, **flags)
     model = Model(deployment)
-    launch, ending = model.launch(configuration), model.ending(configuration)
+    launch = model.launch(configuration)
+    reading = model.reading(model.ending(configuration), ready=False)
     assert (launch.ready, launch.phase) == (False, phase)
     world.lay_out(folder, tmp_path / "simulation")
     words = tuple(flag_arguments(configuration.flags))
@@ -124,8 +126,8 @@ def test_a_failing_launch_is_read_as_the_server_process_is(
     process.wait_dead()
     its = read_log(process.log_path, alive=False)
     assert its.cause is not None
-    assert ending.reading.cause is not None
-    assert (ending.reading.phase, ending.reading.cause.kind) == (its.phase, its.cause.kind)
+    assert reading.cause is not None
+    assert (reading.phase, reading.cause.kind) == (its.phase, its.cause.kind)
 
 
 def test_a_launch_that_hangs_costs_the_patience_that_the_log_reader_has() -> None:
@@ -133,7 +135,7 @@ def test_a_launch_that_hangs_costs_the_patience_that_the_log_reader_has() -> Non
     model = Model(deployment)
     hung = model.ending(with_flags(deployment.base, enable_mscclpp=True))
     assert hung.hangs
-    assert hung.reading.status == "hung"
+    assert model.reading(hung, ready=False).status == "hung"
     assert hung.seconds > 600
     assert model.ending(deployment.base).seconds < 400
 
@@ -145,7 +147,7 @@ def test_a_batch_that_finds_no_memory_ends_the_server_and_its_log_says_why(start
     launch = model.launch(configuration)
     assert launch.ready
     with pytest.raises(Dies):
-        model.load(launch, deployment.config.workload, 43)
+        model.load(launch, deployment.config.workload)
     assert model.value(configuration) is None
 
     world.lay_out(L40S, tmp_path / "simulation")
@@ -154,10 +156,8 @@ def test_a_batch_that_finds_no_memory_ends_the_server_and_its_log_says_why(start
         OPTAGENT_SIMULATION_SPEED="1e9",
     )  # fmt: skip
     process.wait_ready()
-    its = generate_load(
-        process.url, deployment.config.workload.model_copy(update={"flush_cache": False}), 43, root=L40S
-    )
-    assert its["completed"] == 0
+    with pytest.raises(LoadError):
+        generate_load(process.url, deployment.config.workload, 43, root=L40S)
     process.wait_dead()
     cause = read_log(process.log_path, alive=False).cause
     assert cause is not None
@@ -246,10 +246,10 @@ def test_what_the_principles_speak_against_is_no_part() -> None:
 
 def small() -> tuple[Model, Space]:
     """A deployment with three parts: one that helps, one that does nothing, one that fails."""
-    deployment = shorter(deployments.read(L40S), num_prompts=32, output_len=64, warmup_requests=0)
+    deployment = shorter(deployments.read(H100), num_prompts=64, output_len=128, warmup_requests=0)
     parts = (
         Part("nothing", (Change(flags={"scheduler-recv-interval": 4}),)),
-        Part("helps", (Change(flags={"cuda-graph-max-bs-decode": 32}), Change(flags={"cuda-graph-max-bs-decode": 64}))),
+        Part("helps", (Change(flags={"cuda-graph-max-bs": 64}), Change(flags={"cuda-graph-max-bs": 96}))),
         Part("fails", (Change(flags={"attention-backend": "flashmla"}),)),
     )
     return Model(deployment), Space(deployment.base, parts)
@@ -269,7 +269,7 @@ def test_greedy_keeps_what_measures_better_in_the_order_of_the_plan() -> None:
     trace = rivals.search("greedy", model, space, 1, budget_hours=100)
     last = trace.held[-1].configuration
     assert trace.launches == 5
-    assert last.flags["cuda-graph-max-bs-decode"] in (32, 64)
+    assert last.flags["cuda-graph-max-bs"] in (64, 96)
     assert "attention-backend" not in last.flags
     assert trace.ended == "finished"
 

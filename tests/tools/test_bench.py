@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from optagent.tools.bench import OTHER_PROMPTS, LoadFailed, run_bench
+from optagent.tools.bench import DIED, OTHER_PROMPTS, LoadFailed, run_bench
 from optagent.tools.bench_progress import REPORT_EVERY_S, Progress
 from optagent.tools.calls.bench import Bench, BenchRun, Workload
 
@@ -43,8 +43,8 @@ class Loads:
             raise LoadFailed("the server went away")
         return self._result | {"output_throughput": 100.0 * len(self.asked)}
 
-    def run(self, folder: Path, request: Bench, simulated: bool = False) -> BenchRun:
-        return run_bench(request, folder / request.result_file, self, simulated, self.said.append)
+    def run(self, folder: Path, request: Bench, simulated: bool = False, alive: bool = True) -> BenchRun:
+        return run_bench(request, folder / request.result_file, self, simulated, self.said.append, lambda: alive)
 
 
 def test_a_good_run(tmp_path: Path) -> None:
@@ -129,6 +129,27 @@ def test_a_failed_load_leaves_no_result(tmp_path: Path, discard_first: bool) -> 
     assert (run.valid, run.invalid_because, run.metrics) == (False, ["the server went away"], {})
     assert (run.cache, run.cached_share) == ("unknown", None)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("loads", "alive", "because"),
+    [
+        (Loads(fails_at=1), True, ["the server went away"]),
+        (Loads(fails_at=1), False, [f"{DIED}: the server went away"]),
+        (Loads(errors=["", "refused", "", ""]), True, ["1 requests failed, the first with: refused"]),
+        (Loads(errors=["", "refused", "", ""]), False, [DIED, "1 requests failed, the first with: refused"]),
+        (Loads(), False, []),  # whoever has answered everything is not asked again
+    ],
+)
+def test_the_end_of_the_server_is_said_first(tmp_path: Path, loads: Loads, alive: bool, because: list[str]) -> None:
+    run = loads.run(tmp_path, bench(), alive=alive)
+    assert (run.valid, run.invalid_because) == (not because, because)
+
+
+def test_a_run_tells_how_its_answers_begin(tmp_path: Path) -> None:
+    run = Loads(generated_texts=["a", "b", "a", "c"]).run(tmp_path, bench())
+    assert run.openings[0] == run.openings[2]
+    assert len(set(run.openings)) == 3
 
 
 def test_progress_is_told_a_few_times_a_second_at_most() -> None:

@@ -53,6 +53,19 @@ def test_a_real_launch() -> None:
     assert command.cwd == ROOT
 
 
+def test_a_python_path_of_variables_comes_behind_the_deployment_s_own() -> None:
+    own = ServingEnvironment(python="python", folder="env", pythonpath=["standins"], env={"PYTHONPATH": "/theirs:/abs"})
+    deployment = Deployment(kind="sglang", source="checkout", environments={"default": own})
+    changed = Configuration("default", env={"PYTHONPATH": "/change:/theirs", "OMP_NUM_THREADS": "4"})
+    command = launch_command(ROOT, deployment, changed, "k", PARENT)
+    folders = "/campaign/env:/campaign/standins:/campaign/checkout/python:/theirs:/abs"
+    assert command.env["PYTHONPATH"] == f"{folders}:/change"
+    assert command.env["OMP_NUM_THREADS"] == "4"
+    assert help_command(ROOT, deployment, "default", PARENT).env["PYTHONPATH"] == folders
+    bench = bench_command(ROOT, deployment, "u", Workload(), 1, Path("/o"), PARENT)
+    assert bench.env["PYTHONPATH"] == "/campaign/standins:/theirs:/abs"
+
+
 def test_a_simulated_launch() -> None:
     deployment = Deployment(source="checkout", environments={"cu128": ServingEnvironment()})
     command = launch_command(ROOT, deployment, Configuration("cu128"), "k", PARENT)

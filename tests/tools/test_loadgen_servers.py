@@ -20,7 +20,7 @@ from optagent.tools.calls.bench import Bench, Workload
 from optagent.tools.deployment import Deployment
 from optagent.tools.live import LiveToolbox
 from optagent.tools.load_http import LoadError
-from optagent.tools.loadgen import answers, generate_load, server_accept_length
+from optagent.tools.loadgen import answers, generate_load, server_accept_length, serves
 
 WORKLOAD = Workload(input_len=20, output_len=8, num_prompts=6, max_concurrency=3, warmup_requests=2, flush_cache=False)
 
@@ -35,6 +35,7 @@ class Behaviour:
     chunk: str = "word "
     event: str | None = None
     status: int = 200
+    health: int = 404
     models: Any = field(default_factory=lambda: {"data": [{"id": "tiny"}]})
     info: Any = None
     flush: dict[str, list[int]] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class Stub(BaseHTTPRequestHandler):
         elif self.path == "/server_info" and self.behaviour.info is not None:
             self._reply(self.behaviour.info)
         else:
-            self._reply({"detail": "Not Found"}, 404)
+            self._reply({"detail": "Not Found"}, self.behaviour.health if self.path == "/health" else 404)
 
     def do_POST(self) -> None:
         raw = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -237,7 +238,23 @@ def test_a_server_that_never_ends_is_given_up() -> None:
 def test_whether_anybody_answers() -> None:
     with served(Behaviour()) as url:
         assert answers(url, 5.0)
+        assert serves(url), "it does not know /health, and says so"
     assert not answers(url, 5.0)
+    assert not serves(url)
+
+
+def test_a_server_that_says_it_is_ill_does_not_serve() -> None:
+    with served(Behaviour(health=503)) as url:
+        assert not serves(url)
+
+
+def test_a_server_that_has_died_is_named_before_its_client_s_words(tmp_path: Path) -> None:
+    with served(Behaviour()) as url:
+        pass
+    toolbox = LiveToolbox(tmp_path, Deployment(kind="sglang"), lambda text: None)
+    run = toolbox.bench(Bench(key="k", run="r", url=url, workload=WORKLOAD, seed=1, result_file="r.jsonl"))
+    [because] = run.invalid_because
+    assert because.startswith("the server died while it was measured: ")
 
 
 def test_a_deployment_without_an_interpreter_is_measured_by_our_own_client(tmp_path: Path) -> None:

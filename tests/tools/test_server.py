@@ -21,14 +21,14 @@ import pytest
 
 from optagent.tools import process_notes, processes
 from optagent.tools.calls.world import Gpu
-from optagent.tools.commands import Mark
+from optagent.tools.commands import Command, Mark
 from optagent.tools.deployment import Timeouts
 from optagent.tools.gpus import still_held
 from optagent.tools.launch_watch import Start
-from optagent.tools.network import Address, port_holder
+from optagent.tools.network import Address, Listener, port_holder
 from optagent.tools.process_notes import Note
 from optagent.tools.processes import Family, ProcessId
-from optagent.tools.server import launch, stop
+from optagent.tools.server import launch, others_on_port, stop
 
 if TYPE_CHECKING:
     from conftest import Stubs
@@ -346,6 +346,40 @@ def test_stop_tells_who_else_holds_the_port(stubs: Stubs) -> None:
         stopped = stop(ProcessId(2**22 + 1, 1.0), address, stubs.folder, Timeouts(), no_gpus)
     assert stopped.gone, "what listens there is none of ours"
     assert f"port {stubs.port}" in (stopped.problem or "")
+
+
+def test_a_member_that_is_still_met_on_the_port_is_waited_for(tmp_path: Path) -> None:
+    address = Address("127.0.0.1", 1)
+    member = processes.start(
+        Command((sys.executable, "-c", "import time; time.sleep(60)"), {}, tmp_path), tmp_path / "log"
+    )
+    family = Family(member, None)
+
+    def look(at: Address) -> list[Listener]:
+        return [Listener("127.0.0.1", member.pid)] if processes.is_alive(member) else []
+
+    assert others_on_port(address, family, look) is None
+    assert not processes.is_alive(member)
+    gone = iter([[Listener("127.0.0.1", member.pid)]])  # looked up just before it went
+    assert others_on_port(address, family, lambda at: next(gone, [])) is None
+
+
+@pytest.mark.parametrize(("pid", "says"), [(os.getpid(), f"held by pid {os.getpid()} "), (None, "another user")])
+def test_somebody_else_on_the_port_is_named_at_once(pid: int | None, says: str) -> None:
+    family = Family(ProcessId(2**22 + 1, 1.0), None)
+    looks = iter([[Listener("127.0.0.1", 2**22 + 1), Listener("127.0.0.1", pid)]])
+    assert says in (others_on_port(Address("127.0.0.1", 1), family, lambda at: next(looks, [])) or "")
+
+
+def test_whoever_cannot_wait_kills_the_children_of_a_dead_server_too(stubs: Stubs, quiet: Quiet) -> None:
+    start = stubs.start("leaves-orphan")
+    launched = launch(start, quiet)
+    assert len(stubs.running(start.mark)) > 1
+    os.kill(launched.pid or 0, signal.SIGKILL)
+    left = process_notes.kill_left(start.records)
+    eventually(lambda: stubs.running(start.mark) == [])
+    eventually(lambda: process_notes.kill_left(start.records) == [])
+    assert launched.pid not in left
 
 
 def test_a_missing_program_is_not_started(stubs: Stubs, quiet: Quiet) -> None:

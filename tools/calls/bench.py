@@ -17,6 +17,8 @@ from pydantic import (
 from optagent.tools.calls.base import EffectRequest, Request, Result
 from optagent.tools.calls.workloads import SINGLE_STREAM, SPECULATIVE, meant_by, shape_of
 
+MOST_OPENINGS = 64
+
 
 class Workload(Request):
     """A load shape, in the words of `sglang.bench_serving`. Lengths are in tokens.
@@ -89,8 +91,9 @@ class BenchRun(Result):
 
     `valid` is False when the run does not count, and `invalid_because` says why. `cache` is the prefix cache's state when
     the measured requests began, `cached_share` the share of prompt tokens that came from it (None: not known).
-    `repetitive` is the share of answers that repeat one short group of words over and over. `warnings` is what looks odd
-    and does not make the run invalid.
+    `repetitive` is the share of answers that repeat one short group of words over and over. `openings` has a hash of how
+    each of the first answers begins, in the order of the prompts ("": there is none); it is empty when the answers are not
+    known. `warnings` is what looks odd and does not make the run invalid.
     """
 
     valid: bool
@@ -101,5 +104,6 @@ class BenchRun(Result):
     cache: Literal["flushed", "kept", "unknown"] = "unknown"
     cached_share: float | None = None
     repetitive: float | None = None
+    openings: list[str] = Field([], max_length=MOST_OPENINGS)
     warnings: list[str] = []
     simulated: bool = False

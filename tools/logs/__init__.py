@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol
@@ -12,9 +13,10 @@ from typing import Protocol
 from optagent.tools.calls.logs import LogReading
 from optagent.tools.logs.reader import PIECE_BYTES, LogReader
 
-__all__ = ["PIECE_BYTES", "LogReader", "diagnose", "diagnose_file", "read_log"]
+__all__ = ["DAMAGED", "PIECE_BYTES", "LogReader", "diagnose", "diagnose_file", "opened", "read_log", "read_whole"]
 
 GZIP = b"\x1f\x8b"
+DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 def read_log(path: Path, alive: bool | None) -> LogReading:
@@ -28,15 +30,29 @@ def read_log(path: Path, alive: bool | None) -> LogReading:
 
 def diagnose_file(path: Path, now: datetime | None = None, silent_s: float | None = None) -> LogReading:
     """The same for a file that may be compressed. Raises OSError when it cannot be read."""
-    with path.open("rb") as file:
-        if file.peek(2)[:2] != GZIP:
-            return diagnose(file, now=now, silent_s=silent_s)
-        with gzip.open(file, "rb") as unpacked:
-            return diagnose(unpacked, now=now, silent_s=silent_s)
+    with opened(path) as file:
+        return diagnose(file, now=now, silent_s=silent_s)
 
 
 class Readable(Protocol):
     def read(self, size: int, /) -> bytes: ...
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Readable]:
+    """A log that may be compressed. Raises OSError when it cannot be read."""
+    with path.open("rb") as file:
+        if file.peek(2)[:2] != GZIP:
+            yield file
+        else:
+            with gzip.open(file, "rb") as unpacked:
+                yield unpacked
+
+
+def read_whole(file: Readable, into: LogReader) -> None:
+    """Everything that `file` says. Raises one of DAMAGED for a compressed file that is cut short or damaged."""
+    while piece := file.read(PIECE_BYTES):
+        into.feed(piece)
 
 
 def diagnose(
@@ -44,8 +60,7 @@ def diagnose(
 ) -> LogReading:
     """What the rest of `file` says, in constant memory. A compressed file that is cut short is read as far as it goes."""
     reader = LogReader()
-    with suppress(EOFError, gzip.BadGzipFile, zlib.error):
-        while piece := file.read(PIECE_BYTES):
-            reader.feed(piece)
+    with suppress(*DAMAGED):
+        read_whole(file, reader)
     reader.finish()
     return reader.reading(alive, now, silent_s)

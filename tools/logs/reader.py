@@ -14,6 +14,7 @@ from optagent.tools.logs.candidates import Candidates
 from optagent.tools.logs.cutting import Line, LineCutter, clean
 from optagent.tools.logs.matching import Matcher
 from optagent.tools.logs.reading import reading_of
+from optagent.tools.logs.recognising import written_by_a_server
 from optagent.tools.logs.run import Run
 from optagent.tools.logs.shapes import Shape, Shapes
 from optagent.tools.logs.signatures import MISLEADING
@@ -47,6 +48,9 @@ class LogReader:
         self._matcher = Matcher()
         self._run = self._new_run()
         self._skipped: tuple[int, bytes] | None = None
+        self._recognised = False
+        self._blank = True
+        self._binary = False
 
     def feed(self, data: bytes) -> None:
         for block in self._cutter.feed(data):
@@ -72,6 +76,19 @@ class LogReader:
         return reading_of(self._run, alive, silent_s)
 
     @property
+    def blank(self) -> bool:
+        """Whether nothing has been written yet."""
+        return self._blank and not self._cutter.unfinished().strip()
+
+    @property
+    def recognised(self) -> bool:
+        """Whether anything in it is what an SGLang server writes, or a failure that is known."""
+        if self._recognised or written_by_a_server(self._cutter.unfinished()):
+            return True
+        run = self._run
+        return not self._binary and bool(run.dead or run.stopped or run.candidates.findings())
+
+    @property
     def http_port_taken(self) -> bool:
         """Whether the server found its HTTP port taken. Its process may well live on after that."""
         findings = self._run.candidates.findings()
@@ -86,6 +103,8 @@ class LogReader:
         return Run(Candidates(self._matcher))
 
     def _take_block(self, block: bytes) -> None:
+        if not self._recognised:
+            self._recognise(block)
         if len(block) >= SKIM_BYTES and not self._run.candidates.in_message:
             count = self._shapes.routine_lines(block)
             if count is not None:
@@ -94,6 +113,11 @@ class LogReader:
                 self._take_lines(tail)
                 return
         self._take_lines(block.split(b"\n"))
+
+    def _recognise(self, block: bytes) -> None:
+        self._recognised = written_by_a_server(block)
+        self._blank = self._blank and not block.strip()
+        self._binary = self._binary or b"\0" in block
 
     def _take_lines(self, lines: list[bytes]) -> None:
         for raw in lines:

@@ -106,7 +106,7 @@ class Machine:
         self.runs += 1
         try:
             warm_up_s = self.model.warm_up_s(server.launch, workload)
-            found = self.model.load(server.launch, workload, seed)
+            found = self.model.load(server.launch, workload)
         except Dies as dies:
             server.dead = bool(dies.death.tokens)
             seconds = dies.death.seconds * factor

@@ -45,8 +45,6 @@ USUAL_SILENCE_S = 900.0
 """The `launch_silence_s` with which a launch's phases are given the patience that the log reader names."""
 IMPORTS_S = 15.0
 """Importing SGLang takes some 12 s before a word is said, and longer with its arguments."""
-TRUE_SEEDS = 3
-"""Loads whose mean is the true value, where what is drafted depends on the prompts."""
 NEVER = 1 << 60
 
 GATE_CONTEXT = 150.0
@@ -70,11 +68,13 @@ class Launch:
 
 @dataclass(frozen=True)
 class Ending:
-    """`seconds` until it serves, has died, or was taken for hung, and what its log says then."""
+    """`seconds` until it serves, has died, or was taken for hung, and the log until then. `silence_s` is how long a launch
+    that hangs was waited for."""
 
     seconds: float
-    reading: LogReading
+    log: str
     hangs: bool = False
+    silence_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,7 @@ class Model:
         self.loads: dict[str, Loaded | Death] = {}
         """By what a load depends on."""
         self._launches: dict[tuple[str, tuple[int, ...]], Launch] = {}
+        self._readings: dict[str, LogReading] = {}
         self._endings: dict[tuple[str, tuple[int, ...]], Ending] = {}
 
     def launch(self, configuration: Configuration, name: str = "") -> Launch:
@@ -128,11 +129,22 @@ class Model:
         return self._launches[key]
 
     def ending(self, configuration: Configuration, name: str = "") -> Ending:
-        """How long the launch takes, and how its log is read."""
+        """How long the launch takes, and its log."""
         key = self._key(configuration, name)
         if key not in self._endings:
             self._endings[key] = self._end(self.launch(configuration, name))
         return self._endings[key]
+
+    def reading(self, ending: Ending, *, ready: bool) -> LogReading:
+        """How the log of a launch is read when it has ended so."""
+        if ending.log not in self._readings:
+            reader = LogReader()
+            reader.feed(ending.log.encode())
+            if not (ready or ending.hangs):
+                reader.finish()
+            silent_s = ending.silence_s + 1 if ending.hangs else None
+            self._readings[ending.log] = reader.reading(alive=ready or ending.hangs, silent_s=silent_s)
+        return self._readings[ending.log]
 
     def log(self, configuration: Configuration, name: str) -> str:
         """The launch's log, as the server process writes it."""
@@ -148,17 +160,20 @@ class Model:
             for text, rank in last_words(launch.plan, tokens)
         )
 
-    def load(self, launch: Launch, workload: Workload, seed: int) -> Loaded:
-        """The load of this seed on a ready server, as if it were the only one ever launched. Raises Dies."""
+    def load(self, launch: Launch, workload: Workload) -> Loaded:
+        """The load on a ready server without noise. Raises Dies.
+
+        Its prompts are those of the workload's first run, whatever the seed of a run is: by how much other prompts would
+        differ is left to the noise of runs.
+        """
         assert launch.plan is not None
         longest = self._longest_prompt(workload)
         if longest + workload.output_len > min(launch.plan.setup.context_len, launch.plan.memory.kv_tokens):
             raise Dies(Death(0.0))
         plan = _without_what_never_counts(launch.plan, workload, longest)
-        matters = plan.setup.speculation is not None or workload.dataset == "custom"
-        key = _key(plan, workload, seed if matters else 0)
+        key = _key(plan, workload)
         if key not in self.loads:
-            self.loads[key] = self._run(plan, workload, seed)
+            self.loads[key] = self._run(plan, workload, workload.seed + 1)
         found = self.loads[key]
         if isinstance(found, Death):
             raise Dies(found)
@@ -171,21 +186,17 @@ class Model:
         count = workload.warmup_requests
         clients = min(workload.max_concurrency, workload.num_prompts, count)
         warm = workload.model_copy(update={"num_prompts": count, "max_concurrency": clients})
-        return self.load(launch, warm, workload.seed).seconds
+        return self.load(launch, warm).seconds
 
     def value(self, configuration: Configuration) -> float | None:
         """The true value of the objective; None for a configuration that does not start, or does not stand its load."""
         launch = self.launch(configuration)
         if not launch.ready or launch.plan is None:
             return None
-        workload, metric = self.deployment.config.workload, self.deployment.metric
-        count = TRUE_SEEDS if launch.plan.setup.speculation is not None else 1
-        seeds = range(workload.seed + 1, workload.seed + 1 + count)
         try:
-            values = [self.load(launch, workload, seed).metrics[metric] for seed in seeds]
+            return self.load(launch, self.deployment.config.workload).metrics[self.deployment.metric]
         except Dies:
             return None
-        return sum(values) / len(values)
 
     def gate_s(self, launch: Launch, prompts: int, max_tokens: int, concurrency: int, texts: int) -> float:
         """How long the gate's questions take: each prompt alone, all again so many at a time, texts, and a few draws."""
@@ -232,16 +243,16 @@ class Model:
     def _end(self, launch: Launch) -> Ending:
         plan = launch.plan
         if plan is None:
-            return Ending(IMPORTS_S, _read(launch.refused, alive=False))
+            return Ending(IMPORTS_S, launch.refused)
         text, seconds, hangs = _written(plan)
         text, seconds = _announced(plan) + text, IMPORTS_S + seconds
         if not hangs:
-            return Ending(seconds, _read(text, alive=launch.ready))
+            return Ending(seconds, text)
         reader = LogReader()
         reader.feed(text.encode())
         patience = self.deployment.config.deployment.timeouts.launch_silence_s / USUAL_SILENCE_S
         silence_s = reader.allowed_silence_s * patience
-        return Ending(seconds + silence_s, reader.reading(alive=True, silent_s=silence_s + 1), hangs=True)
+        return Ending(seconds + silence_s, text, hangs=True, silence_s=silence_s)
 
     def _run(self, plan: Plan, workload: Workload, seed: int) -> Loaded | Death:
         jobs = jobs_of(plan, workload, seed, self.deployment.folder)
@@ -358,14 +369,14 @@ def _drafted(plan: Plan) -> int:
     return plan.setup.speculation.verify_tokens if plan.setup.speculation else 1
 
 
-def _key(plan: Plan, workload: Workload, seed: int) -> str:
+def _key(plan: Plan, workload: Workload) -> str:
     around, memory = plan.around, plan.memory
-    shape = workload.model_dump_json(exclude={"seed", "name"})
+    shape = workload.model_dump_json(exclude={"name"})
     faults = [n for n, fault in enumerate(around.scenario.faults.injected) if fnmatch(around.launch, fault.launch)]
     limit = most_prefill_tokens(around.scenario.costs, memory)
     if limit is not None and limit >= min(plan.setup.chunked_prefill_size, memory.kv_tokens):
         limit = None
-    return json.dumps([repr(plan.setup), memory.kv_tokens, limit, shape, seed, faults])
+    return json.dumps([repr(plan.setup), memory.kv_tokens, limit, shape, faults])
 
 
 def _announced(plan: Plan) -> str:
@@ -389,14 +400,6 @@ def _written(plan: Plan) -> tuple[str, float, bool]:
             words.append(f"[{clock.stamp(last_s)}{rank}] {line.text}\n")
         hangs = hangs or line.action == HANG
     return "".join(words), last_s, hangs
-
-
-def _read(text: str, *, alive: bool) -> LogReading:
-    reader = LogReader()
-    reader.feed(text.encode())
-    if not alive:
-        reader.finish()
-    return reader.reading(alive)
 
 
 def scaled(metrics: Mapping[str, float], factor: float) -> dict[str, float]:

@@ -34,16 +34,9 @@ def table(done: Done) -> str:
     lines = [
         f"\n{done.name}: {goal.base:.4g} -> {goal.best:.4g} {done.unit} ({done.best_gain:+.1%}) can be reached ({done.found}); "
         f"budget {goal.budget_hours:.1f} GPU-hours",
-        f"{'':<12}{'gain kept':>22}{'GPU-hours to 95 %':>26}{'there':>8}{'launches':>14}{'useless':>9}{'slower':>8}",
+        HEAD,
     ]
-    for method, scores in done.scores.items():
-        hours = hours_of(scores, goal)
-        lines.append(
-            f"{method:<12}{spread([s.kept for s in scores], '{:.0%}'):>22}{spread(hours, '{:.1f}', goal.budget_hours):>26}"
-            f"{sum(s.hours_to_goal is not None for s in scores):>5}/{len(scores):<2}"
-            f"{spread([s.launches for s in scores], '{:.0f}'):>14}{statistics.fmean(s.false_keeps for s in scores):>9.1f}"
-            f"{sum(s.worse_than_start for s in scores):>8}"
-        )
+    lines += [row(method, scores, goal) for method, scores in done.scores.items()]
     rival, factor = against_the_best(done)
     lines.append(f"{NAME} takes {factor:.2f} of the GPU-hours of the best other ({rival}), at the median")
     lines.append(f"{'gain by then':<12}" + "".join(f"{at:>7.0%}" for at in TIMES) + "  of the budget, median")
@@ -52,6 +45,29 @@ def table(done: Done) -> str:
             f"{method:<12}" + "".join(f"{median([s.line[n] for s in scores]):>7.0%}" for n in range(len(TIMES)))
         )
     return "\n".join([*lines, *(f"! {problem}" for problem in done.problems)])
+
+
+HEAD = "".join(
+    f"{title:>{width}}"
+    for title, width in (
+        ("", 12), ("gain kept", 20), ("GPU-hours to 95 %", 26), ("there", 8), ("launches", 15), ("GPU-hours", 11),
+        ("useless", 9), ("slower", 8),
+    )
+)  # fmt: skip
+
+
+def row(method: str, scores: Sequence[Score], goal: Goal) -> str:
+    there = sum(s.hours_to_goal is not None for s in scores)
+    cells = (
+        f"{spread([s.kept for s in scores], '{:.0%}'):>20}",
+        f"{spread(hours_of(scores, goal), '{:.1f}', goal.budget_hours):>26}",
+        f"{there:>5}/{len(scores):<2}",
+        f"{spread([s.launches for s in scores], '{:.0f}'):>15}",
+        f"{median([s.gpu_hours for s in scores]):>11.1f}",
+        f"{statistics.fmean(s.false_keeps for s in scores):>9.1f}",
+        f"{sum(s.worse_than_start for s in scores):>8}",
+    )
+    return f"{method:<12}" + "".join(cells)
 
 
 def overall(all_done: Sequence[Done]) -> str:

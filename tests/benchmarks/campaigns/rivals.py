@@ -148,10 +148,10 @@ def line_of(part: Part, space: Space) -> list[int]:
 
 
 def baseline_number(part: Part, space: Space) -> float | None:
-    (name, *more) = [*part.choices[0].flags, *part.choices[0].env]
-    value = space.base.flags.get(name, space.base.env.get(name))
+    names = [*part.choices[0].flags, *part.choices[0].env]
+    value = space.base.flags.get(names[0], space.base.env.get(names[0])) if len(names) == 1 else None
     try:
-        return None if more or value is None or isinstance(value, bool) else float(value)
+        return None if value is None or isinstance(value, bool) else float(value)
     except ValueError:
         return None
 

@@ -179,13 +179,14 @@ class VirtualToolbox(RoutedToolbox):
         elapsed_s = self.machine.now_s - before_s
         if started.server is None:
             self._write_log(request)
+            reading = self.machine.model.reading(started.ending, ready=False)
             outcome: Any = "hung" if started.ending.hangs else "crashed"
             exit_code = None if started.ending.hangs else 2 if started.failure == "arguments-refused" else -9
             return Launched(
                 outcome=outcome,
                 elapsed_s=elapsed_s,
                 exit_code=exit_code,
-                reading=started.ending.reading,
+                reading=reading,
                 simulated=True,
             )
         self._server, self._started = started.server, before_s
@@ -198,7 +199,7 @@ class VirtualToolbox(RoutedToolbox):
             url=URL,
             elapsed_s=elapsed_s,
             command_sha256=hashlib.sha256(request.configuration.fingerprint().encode()).hexdigest(),
-            reading=started.ending.reading,
+            reading=self.machine.model.reading(started.ending, ready=True),
             simulated=True,
         )
 
@@ -220,11 +221,10 @@ class VirtualToolbox(RoutedToolbox):
         ran = self.machine.run(server, request.workload, request.run, request.seed, discard_first=request.discard_first)
         if ran.metrics is None:
             count = request.workload.num_prompts
-            why = "HTTP 400: longer than the model's context or its KV cache"
+            because = f"{count} requests failed, the first with: HTTP 400: the input is longer than the model's context length"
             if ran.died_of:
                 self._write_death(server, ran.died_of)
-                why = "the server closed the connection"
-            because = f"{count} requests failed, the first with: {why}"
+                because = f"{URL}/server_info cannot be reached: [Errno 111] Connection refused"
             return BenchRun(valid=False, invalid_because=[because], elapsed_s=ran.seconds, simulated=True)
         return BenchRun(
             valid=True,
