@@ -203,6 +203,7 @@ def test_asking_answers_nothing(situation: Situation) -> None:
     asked = tuple(replace(q, id=f"Q{90 + n}") for n, q in enumerate(first.questions))
     waiting = {q.item for q in asked if q.item}
     parked = {q.item: Status.PARKED for q in asked if q.item and q.reason != "plan-ambiguous"}
+    parked |= {split.item: Status.DEAD for split in first.splits}
     plan = Plan("p", tuple(replace(i, status=parked.get(i.id, i.status)) for i in situation.plan.items))
     again = replace(
         situation,
@@ -210,7 +211,8 @@ def test_asking_answers_nothing(situation: Situation) -> None:
         status={**situation.status, **parked},
         written={k: v for k, v in {**situation.written, **parked}.items() if situation.plan.item(k)},
         questions=(*(q for q in situation.questions if q.id not in first.moot), *asked),
-        lifted=situation.lifted | set(parked),
+        lifted=situation.lifted | {q.item for q in asked if q.item and q.reason != "plan-ambiguous"},
+        splits={**situation.splits, **{split.item: split for split in first.splits}},
     )
     second = decide(again)
     assert not {(q.reason, q.item) for q in second.questions} & {(q.reason, q.item) for q in asked}

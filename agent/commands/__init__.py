@@ -218,9 +218,9 @@ def init(root: Path, directory: str, name: str | None) -> int:
 
     Example: optagent init campaigns/kimi
     """
-    from optagent.agent.commands.initialising import make_campaign
+    from optagent.agent.commands.initialising import folder_named, make_campaign
 
-    return make_campaign(root, directory, name)
+    return make_campaign(folder_named(root, directory), name)
 
 
 def main() -> None:

@@ -9,13 +9,17 @@ from optagent.agent.commands.printable import optagent_in
 from optagent.agent.errors import BadInput
 
 
-def make_campaign(root: Path, folder_name: str, name: str | None) -> int:
+def folder_named(root: Path, name: str) -> Path:
+    """The folder that was asked for, seen from the one that -C names. Raises BadInput for no name at all."""
+    if not name.strip():
+        raise BadInput("DIR", "expected the name of a folder, or . for this one")
+    return root / name
+
+
+def make_campaign(directory: Path, name: str | None) -> int:
     """Write a commented optagent.toml, an example plan and the folders. Raises BadInput when a campaign is there."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    if not folder_name.strip():
-        raise BadInput("DIR", "expected the name of a folder, or . for this one")
-    directory = root / folder_name
     for taken in (directory / "optagent.toml", directory / "plans" / "plan.md"):
         if taken.exists():
             raise BadInput(str(taken), "exists already; init never overwrites a campaign")

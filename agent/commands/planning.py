@@ -14,6 +14,7 @@ from optagent.agent.jsonable import to_body
 from optagent.agent.plan.fits import misfits
 from optagent.agent.plan.model import Plan
 from optagent.agent.plan.read import read_plan
+from optagent.agent.search.space import describe as describe_space
 
 if TYPE_CHECKING:
     from optagent.agent.config import CampaignConfig
@@ -82,4 +83,5 @@ def _print(plan: Plan, path: str, check: bool) -> None:
         print(
             f"{item.rank if item.rank is not None else '-':>3}  {item.status:<12} {clean(item.title)} ({item.id}){gain}"
         )
-        print(f"       {clean(describe(item.change)) if item.change else 'prose'}")
+        fixed = describe(item.change) if item.change and not (item.space and item.change.empty) else ""
+        print(f"       {clean(' '.join(p for p in (fixed, describe_space(item.space)) if p) or 'prose')}")

@@ -24,6 +24,6 @@ def misfits(plan: Plan, environments: Collection[str], is_text: Callable[[str], 
         if change.environment and change.environment not in environments:
             known = ", ".join(environments)
             found.append(Problem(item.line, f"{item.id}: environment {change.environment} is not among {known}"))
-        for name in sorted(RESERVED & change.flags.keys()):
+        for name in sorted(RESERVED & {*change.flags, *(a.name for a in item.space if a.kind == "flag")}):
             found.append(Problem(item.line, f"{item.id}: --{name} is set by the deployment and cannot be a change"))
     return found

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from optagent.agent.dead_ends import PASSING
 from optagent.agent.flag_facts import canonical
 from optagent.agent.search.space import Kind, Point, Value, canonical_value, key, number_in, shown, written_name
 
@@ -45,8 +46,6 @@ TOO_LITTLE: Mapping[str, str] = {
     "memory-fraction-too-low": "left no room beside the weights",
     "kv-pool-too-small": "made too small a KV pool",
 }
-MAY_PASS = frozenset({"port-in-use", "peer-died", "download-failed", "environment"})
-"""Kinds of failures that another try may not meet again."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +65,7 @@ def ruled_out(point: Point, failures: Sequence[FailedTrial]) -> str | None:
     here = key(point)
     same = [f.kind for f in failures if key(f.point) == here]
     for kind in dict.fromkeys(same):
-        if kind not in MAY_PASS:
+        if kind not in PASSING:
             return f"{_written(point)} {_how(kind)} before"
         if same.count(kind) > 1:
             return f"{_written(point)} failed twice in the same way ({kind})"

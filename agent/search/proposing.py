@@ -73,22 +73,19 @@ def next_point(
     def is_left(point: Point) -> bool:
         return key(point) not in taken and ruled_out(point, failures) is None
 
-    first = next((point for point in _spread(space) if is_left(point)), None)
     number = size(space)
     if len(spent) < max(FIRST, trials_wanted(space) // 2) or (number is not None and number <= WALKED):
-        return first or _any_left(space, is_left)
+        first = next((point for point in _spread(space) if is_left(point)), None)
+        return first or next((point for point in _candidates(space) if is_left(point)), None)
     proposed = _ask(space, inside, failures, seed + 7919 * len(spent), direction)
     return proposed if is_left(proposed) else _nearest_left(space, proposed, is_left)
 
 
 def _spread(space: Space) -> Iterator[Point]:
-    """Points that fill the space evenly, whatever their number: of a small one all, its middle and then its ends first."""
     number = size(space)
-    return (
-        iter(_outward(space))
-        if number is not None and number <= WALKED
-        else itertools.islice(_sequence(space), SAMPLED)
-    )
+    if number is not None and number <= WALKED:
+        return iter(_outward(space))
+    return itertools.islice(_sequence(space), SAMPLED)
 
 
 def _outward(space: Space) -> list[Point]:
@@ -122,10 +119,6 @@ def _candidates(space: Space) -> Iterator[Point]:
         return points(space)
     lowest = {axis.name: value_at(axis, 0.0) for axis in space}
     return itertools.chain([lowest], itertools.islice(_sequence(space), SAMPLED))
-
-
-def _any_left(space: Space, is_left: Callable[[Point], bool]) -> Point | None:
-    return next((point for point in _candidates(space) if is_left(point)), None)
 
 
 def _nearest_left(space: Space, to: Point, is_left: Callable[[Point], bool]) -> Point | None:
