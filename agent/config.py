@@ -73,9 +73,10 @@ class Measuring(_Section):
     experiments went by without; otherwise launches are held against each other in pairs. From
     launches of `bundle_from_s` seconds on, safe items are tried together first (inf: never).
 
-    `max_pairs` bounds one verdict. `guards` are metrics that must not get worse by more
-    than the fraction given. `baseline_tolerance` is how far a re-measured baseline may lie from its record. With
-    `discard_first` the whole load is put on a fresh launch once before it is measured: the first cell is cold.
+    `max_pairs` bounds one verdict, `confirm_pairs` are made at least of all kept changes against the first baseline.
+    `guards` are metrics that must not get worse by more than the fraction given. `baseline_tolerance` is how far a
+    re-measured baseline may lie from its record. With `discard_first` the whole load is put on a fresh launch once before
+    it is measured: the first cell is cold.
     """
 
     calibration_launches: int = Field(2, ge=2)
@@ -84,6 +85,7 @@ class Measuring(_Section):
     pool: bool = True
     sentinel_every: int = Field(3, ge=1)
     bundle_from_s: float = Field(120, ge=0)
+    confirm_pairs: int = Field(4, ge=2)
     max_pairs: int = Field(12, ge=2)
     guards: dict[Annotated[str, Field(pattern=GUARDED)], Annotated[float, Field(gt=0)]] = {}
     baseline_tolerance: float = Field(0.03, gt=0)

@@ -137,7 +137,7 @@ def _rules(session: Session) -> Rules:
     config = session.config
     return Rules(
         config.objective.direction, config.objective.min_effect, config.measuring.max_pairs,
-        config.measuring.baseline_tolerance, config.measuring.guards,
+        config.measuring.baseline_tolerance, config.measuring.guards, config.measuring.confirm_pairs,
     )  # fmt: skip
 
 

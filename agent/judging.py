@@ -14,11 +14,6 @@ from optagent.agent.records import Baseline
 from optagent.agent.series import Made, Series, series_of
 from optagent.agent.verdict import MIN_PAIRS, Judgement, Verdict, gain, geometric_mean, judge, judge_series, screen
 
-CONFIRMING_PAIRS = 4
-"""Pairs at least in which the kept changes together are held against the first baseline: what was kept is what came out
-high, so the sum of the effects says too much."""
-
-
 BY_CHANCE = 3.0
 """Standard deviations that a baseline may lie from its record."""
 
@@ -26,13 +21,15 @@ BY_CHANCE = 3.0
 @dataclass(frozen=True)
 class Rules:
     """What a verdict is given by, as the campaign is configured. `tolerance` is how far a baseline may lie from its record;
-    `guards` are metrics that must not get worse, each with the loss that is allowed."""
+    `guards` are metrics that must not get worse, each with the loss that is allowed. `confirm_pairs` are made at least of
+    all kept changes together: what was kept is what came out high, so the sum of the effects says too much."""
 
     direction: str = "max"
     min_effect: float = 0.02
     max_pairs: int = 12
     tolerance: float = 0.03
     guards: Mapping[str, float] = field(default_factory=dict)
+    confirm_pairs: int = 4
 
 
 def judgement(
@@ -111,7 +108,7 @@ def _paired(experiment: Experiment, rules: Rules, base: Launches, noise: Noise |
         min_effect=rules.min_effect,
         max_pairs=rules.max_pairs,
         guards=_guards(experiment, rules.guards),
-        min_pairs=min(CONFIRMING_PAIRS, rules.max_pairs) if experiment.kind == CONFIRM else MIN_PAIRS,
+        min_pairs=min(rules.confirm_pairs, rules.max_pairs) if experiment.kind == CONFIRM else MIN_PAIRS,
     )
 
 

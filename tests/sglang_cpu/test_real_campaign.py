@@ -138,7 +138,7 @@ def differing_marks(recording: Path) -> tuple[str, str] | None:
     try:
         replay(load_recording(recording))
     except ReplayDiverged as told:
-        mark = r":(?:bench|gate):(\w{8})"
+        mark = r":(?:bench|gate|full-load):(\w{8})"
         found = re.search(rf"^- .*{mark}.*^\+ .*{mark}", str(told), re.MULTILINE | re.DOTALL)
         if found is None:
             raise

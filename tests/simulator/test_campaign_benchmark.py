@@ -18,13 +18,13 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
 from campaigns import deployment as deployments
 from campaigns import ours, rivals
+from campaigns.answers import distance
 from campaigns.best import best_reachable
 from campaigns.deployment import Deployment
 from campaigns.machine import Machine, Spent
 from campaigns.model import Dies, Model
 from campaigns.space import Part, Space, parts_of, space_of, values_of
 from campaigns.trace import Goal, Held, Trace, score, useless
-from campaigns.virtual import distance
 
 from optagent.agent.change import Change
 from optagent.agent.plan.read import read_plan

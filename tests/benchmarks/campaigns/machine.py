@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from campaigns.model import Dies, Ending, Launch, Model, scaled
+from campaigns.loading import Dies, scaled
+from campaigns.model import Ending, Launch, Model
 from optagent.tools.calls.bench import Workload
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.simulator.engines import injected_slowdown

@@ -9,36 +9,22 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
-import random
-from collections import deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatch
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 from campaigns.deployment import Deployment
-from optagent.tools.bench_judging import metrics_of
+from campaigns.loading import Death, Dies, Loaded, load_key, longest_prompt, run_load, without_what_never_counts
 from optagent.tools.calls.bench import Workload
 from optagent.tools.calls.configuration import Configuration, flag_arguments
 from optagent.tools.calls.logs import LogReading
-from optagent.tools.load_metrics import Measured, summarise
-from optagent.tools.loadgen import SIMULATED_IDS, read_prompts, request_bodies
 from optagent.tools.logs import LogReader
 from optagent.tools.simulator.__main__ import plan_launch
-from optagent.tools.simulator.acceptance import looks_random
-from optagent.tools.simulator.batching import Job, OutOfRoom
 from optagent.tools.simulator.clock import VirtualClock
 from optagent.tools.simulator.cost import decode_step
-from optagent.tools.simulator.engines import Pace, engine_for
 from optagent.tools.simulator.flags import parse
-from optagent.tools.simulator.memory import most_prefill_tokens
 from optagent.tools.simulator.startup import HANG, Plan, last_words, write_script
 from optagent.tools.simulator.surroundings import SourceSeen, Surroundings
-from optagent.tools.simulator.words import count_tokens, token_ids
 
 BEGAN = datetime(2026, 1, 5, 8, 0, 0)
 USUAL_SILENCE_S = 900.0
@@ -75,31 +61,6 @@ class Ending:
     log: str
     hangs: bool = False
     silence_s: float = 0.0
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """A load on a server without noise: `metrics` by the names of a result line, in `seconds`."""
-
-    metrics: dict[str, float]
-    seconds: float
-    cached_share: float
-
-
-@dataclass(frozen=True)
-class Death:
-    """The server ends after so many seconds of the load, in a prefill batch of so many tokens."""
-
-    seconds: float
-    tokens: int = 0
-
-
-class Dies(Exception):
-    """The server does not stand the load."""
-
-    def __init__(self, death: Death) -> None:
-        super().__init__(f"out of memory after {death.seconds:.0f} s")
-        self.death = death
 
 
 class Model:
@@ -167,13 +128,16 @@ class Model:
         differ is left to the noise of runs.
         """
         assert launch.plan is not None
-        longest = self._longest_prompt(workload)
+        folder = self.deployment.folder
+        longest = longest_prompt(workload, folder)
         if longest + workload.output_len > min(launch.plan.setup.context_len, launch.plan.memory.kv_tokens):
             raise Dies(Death(0.0))
-        plan = _without_what_never_counts(launch.plan, workload, longest)
-        key = _key(plan, workload)
+        plan = without_what_never_counts(launch.plan, workload, longest)
+        key = load_key(plan, workload)
         if key not in self.loads:
-            self.loads[key] = self._run(plan, workload, workload.seed + 1)
+            self.loads[key] = run_load(
+                plan, workload, workload.seed + 1, folder, gaps="_itl_" in self.deployment.metric
+            )
         found = self.loads[key]
         if isinstance(found, Death):
             raise Dies(found)
@@ -254,130 +218,6 @@ class Model:
         silence_s = reader.allowed_silence_s * patience
         return Ending(seconds + silence_s, text, hangs=True, silence_s=silence_s)
 
-    def _run(self, plan: Plan, workload: Workload, seed: int) -> Loaded | Death:
-        jobs = jobs_of(plan, workload, seed, self.deployment.folder)
-        engine = engine_for(plan.around, plan.setup, plan.memory, Pace(log_interval=NEVER))
-        try:
-            done = closed_loop(engine, jobs, min(workload.max_concurrency, len(jobs)))
-        except OutOfRoom as out:
-            return Death(engine.now_s, out.tokens)
-        measured = [_measured(job, _tells_gaps(self.deployment.metric)) for job in done]
-        seconds = max(one.finished_s for one in measured) - min(one.started_s for one in measured)
-        prompts = sum(one.input_len for one in measured)
-        return Loaded(
-            metrics=metrics_of(summarise(measured, seconds)),
-            seconds=engine.now_s,
-            cached_share=sum(one.cached_tokens or 0 for one in measured) / prompts if prompts else 0.0,
-        )
-
-    def _longest_prompt(self, workload: Workload) -> int:
-        if workload.dataset == "random-ids":
-            return workload.input_len
-        return max(count_tokens(text) for text in _prompts(self.deployment.folder / (workload.prompts or "")))
-
-
-def closed_loop(engine: Any, jobs: Sequence[Job], clients: int) -> list[Job]:
-    """All jobs done, by so many clients that each send their next request when one has been answered; in the order of the
-    jobs. What is submitted in which order is as in the server's own loads (`loads.py`)."""
-    left = deque(jobs)
-    for _ in range(clients):
-        engine.submit(left.popleft())
-    while engine.outstanding:
-        for _ in engine.advance():
-            if left:
-                engine.submit(left.popleft())
-    return list(jobs)
-
-
-def jobs_of(plan: Plan, workload: Workload, seed: int, root: Path) -> list[Job]:
-    """The requests of a load, as the server makes jobs of them."""
-    sharing = plan.around.scenario.scheduling.prefix_sharing
-    drafts = plan.setup.speculation is not None
-    if workload.dataset == "custom":
-        texts = list(_prompts(root / (workload.prompts or "")))
-        random.Random(seed).shuffle(texts)
-        rows = [(text, count_tokens(text), _looks_random(text)) for text in texts]
-        return [
-            Job(n, tokens, workload.output_len, random_prompt=odd, seed=text, text=text if sharing else "")
-            for n in range(workload.num_prompts)
-            for text, tokens, odd in (rows[n % len(rows)],)
-        ]
-    if not drafts:
-        return [Job(n, workload.input_len, workload.output_len) for n in range(workload.num_prompts)]
-    return [
-        Job(n, workload.input_len, workload.output_len, random_prompt=looks, seed=key)
-        for n, (key, looks) in enumerate(_random_prompts(workload.input_len, workload.num_prompts, seed))
-    ]
-
-
-@lru_cache(maxsize=8)
-def _random_prompts(input_len: int, count: int, seed: int) -> tuple[tuple[str, bool], ...]:
-    """The key of each random prompt, and whether it looks random."""
-    shape = Workload(name="own", input_len=input_len, num_prompts=count)
-    bodies = request_bodies(shape, seed, Path(), SIMULATED_IDS)
-    return tuple((repr(tuple(body["input_ids"])), looks_random(body["input_ids"])) for body in bodies)
-
-
-@lru_cache(maxsize=64)
-def _prompts(path: Path) -> tuple[str, ...]:
-    return tuple(read_prompts(path))
-
-
-@lru_cache(maxsize=4096)
-def _looks_random(text: str) -> bool:
-    return looks_random(token_ids(text))
-
-
-def _measured(job: Job, gaps: bool) -> Measured:
-    return Measured(
-        input_len=job.prompt_tokens,
-        output_len=job.max_new_tokens,
-        started_s=job.arrived_s,
-        first_token_s=job.first_token_s,
-        finished_s=job.finished_s,
-        itl_runs=job.itl_runs if gaps else [],
-        verify_steps=job.verify_steps,
-        cached_tokens=job.cached_tokens,
-    )
-
-
-def _tells_gaps(metric: str) -> bool:
-    return "_itl_" in metric
-
-
-def _without_what_never_counts(plan: Plan, workload: Workload, longest: int) -> Plan:
-    """The plan without differences that this load cannot show, so that configurations alike for it are computed once: a
-    KV cache larger than all its clients fill, and room for more requests than there are clients."""
-    clients = min(workload.max_concurrency, workload.num_prompts)
-    setup, memory = plan.setup, plan.memory
-    pools = setup.kv_pools if plan.around.scenario.model.shape is not None else 1
-    enough = -(-clients * (longest + workload.output_len + _drafted(plan)) // pools)
-    running = -(-clients // setup.replicas)
-    return replace(
-        plan,
-        setup=replace(
-            setup,
-            mem_fraction_static=0.0,
-            max_total_tokens=None,
-            max_running_requests=min(setup.max_running_requests, running),
-        ),
-        memory=replace(memory, kv_tokens=min(memory.kv_tokens, enough)),
-    )
-
-
-def _drafted(plan: Plan) -> int:
-    return plan.setup.speculation.verify_tokens if plan.setup.speculation else 1
-
-
-def _key(plan: Plan, workload: Workload) -> str:
-    around, memory = plan.around, plan.memory
-    shape = workload.model_dump_json(exclude={"name"})
-    faults = [n for n, fault in enumerate(around.scenario.faults.injected) if fnmatch(around.launch, fault.launch)]
-    limit = most_prefill_tokens(around.scenario.costs, memory)
-    if limit is not None and limit >= min(plan.setup.chunked_prefill_size, memory.kv_tokens):
-        limit = None
-    return json.dumps([repr(plan.setup), memory.kv_tokens, limit, shape, faults])
-
 
 def _announced(plan: Plan) -> str:
     return (
@@ -400,14 +240,3 @@ def _written(plan: Plan) -> tuple[str, float, bool]:
             words.append(f"[{clock.stamp(last_s)}{rank}] {line.text}\n")
         hangs = hangs or line.action == HANG
     return "".join(words), last_s, hangs
-
-
-def scaled(metrics: Mapping[str, float], factor: float) -> dict[str, float]:
-    """The metrics of a run whose every duration is so many times as long."""
-    found = dict(metrics)
-    for name in metrics:
-        if name.endswith("_ms") or name == "duration":
-            found[name] = metrics[name] * factor
-        elif name.endswith("_throughput"):
-            found[name] = metrics[name] / factor
-    return found

@@ -6,45 +6,28 @@ README.md says what is measured, and how to write another deployment.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import os
-import pickle
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from campaigns import deployment as deployments
 from campaigns import ours, rivals
-from campaigns.best import Best, best_reachable
-from campaigns.model import Death, Loaded, Model
+from campaigns.known import at_hand, prepare
+from campaigns.model import Model
 from campaigns.report import Done, as_json, overall, table
-from campaigns.space import Space, space_of
-from campaigns.trace import Goal, Score, Trace, score
+from campaigns.trace import Score, Trace, score
 
 SEEDS = 20
-BUDGET_LAUNCHES = 80
-"""GPU-hours of so many launches of the baseline, with a run each, are what a campaign may cost."""
 OURS_AT_MOST = 3.0
 """optagent ends its campaigns itself. What it holds after the budget does not count as having got there."""
 METHODS = (ours.NAME, *rivals.RIVALS)
-SOURCES = (Path(__file__).parent, Path(__file__).parents[3] / "tools" / "simulator")
-
-
-@dataclass(frozen=True)
-class Known:
-    """What is found out about a deployment once, and kept on disk."""
-
-    goal: Goal
-    best: Best
-    loads: dict[str, Loaded | Death]
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -117,63 +100,6 @@ def campaign(folder: Path, method: str, seed: int) -> tuple[Trace, Score]:
     else:
         trace = rivals.search(method, machine_model, space, seed, known.goal.budget_hours)
     return trace, score(trace, model, known.goal)
-
-
-@lru_cache(maxsize=4)
-def at_hand(folder: Path) -> tuple[Known, Model, Space]:
-    """What is known of a deployment, with its model and space: once in each process."""
-    known = prepare(folder)
-    model = Model(deployments.read(folder))
-    model.loads = known.loads
-    return known, model, the_space(model)
-
-
-def the_space(model: Model) -> Space:
-    deployment = model.deployment
-    return space_of(deployment.plan, deployment.base, deployment.config.principles)
-
-
-def prepare(folder: Path) -> Known:
-    """Find the best reachable value, or take it from the disk where it was found before."""
-    kept = Path(tempfile.gettempdir()) / f"optagent-campaigns-{os.getuid()}"
-    cache = kept / f"{folder.name}-{version(folder)}.pickle"
-    if cache.is_file() and kept.stat().st_uid == os.getuid():
-        known = pickle.loads(cache.read_bytes())
-        assert isinstance(known, Known)
-        return known
-    model = Model(deployments.read(folder))
-    best = best_reachable(model, the_space(model))
-    base = model.value(model.deployment.base)
-    assert base is not None
-    known = Known(Goal(base, best.value, budget_hours(model)), best, model.loads)
-    kept.mkdir(mode=0o700, exist_ok=True)
-    temporary = cache.with_suffix(f".{os.getpid()}")
-    temporary.write_bytes(pickle.dumps(known))
-    temporary.replace(cache)
-    return known
-
-
-def budget_hours(model: Model) -> float:
-    """GPU-hours of BUDGET_LAUNCHES launches of the baseline with a run each."""
-    deployment = model.deployment
-    workload = deployment.config.workload
-    launch = model.launch(deployment.base)
-    seconds = model.warm_up_s(launch, workload) + model.load(launch, workload).seconds
-    loads = 2 if deployment.config.measuring.discard_first else 1
-    total = model.ending(deployment.base).seconds + loads * seconds
-    return BUDGET_LAUNCHES * total * deployment.gpus / 3600
-
-
-def version(folder: Path) -> str:
-    """A hash of the deployment and of everything its numbers are computed with."""
-    paths = [p for source in (folder, *SOURCES) for p in sorted(source.rglob("*")) if p.suffix in SUFFIXES]
-    found = hashlib.sha256()
-    for path in paths:
-        found.update(path.read_bytes())
-    return found.hexdigest()[:16]
-
-
-SUFFIXES = (".py", ".yaml", ".md", ".toml", ".jsonl")
 
 
 def quick_folder() -> str | None:

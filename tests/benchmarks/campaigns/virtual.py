@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -17,13 +16,14 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from campaigns.answers import Kept, accept_length, compared
 from campaigns.machine import Machine, Server
 from optagent.tools import files
 from optagent.tools.calls.base import Request, Result
 from optagent.tools.calls.bench import Bench, BenchRun
 from optagent.tools.calls.clock import AskTime, TimeTold
 from optagent.tools.calls.files import FolderListed, ListFolder, ReadText, TextRead, TextWritten, WriteText
-from optagent.tools.calls.gate import Agreement, Comparison, Evaluate, Evaluated, Examine, Examined, Pass
+from optagent.tools.calls.gate import Evaluate, Evaluated, Examine, Examined, Pass
 from optagent.tools.calls.logs import LogReading, ReadLog
 from optagent.tools.calls.patch import (
     ApplyPatch,
@@ -51,34 +51,14 @@ from optagent.tools.flags import Flags, listed, parse_help
 from optagent.tools.logs import read_log
 from optagent.tools.paths import inside
 from optagent.tools.routed import RoutedToolbox
-from optagent.tools.simulator.acceptance import accept_probability, expected_accept_length, longest_draft
-from optagent.tools.simulator.arithmetic import ORDER, Choice, choices_of, corrupts
-from optagent.tools.simulator.engines import CORRUPT_ACCEPTANCE
+from optagent.tools.simulator.arithmetic import choices_of
 from optagent.tools.simulator.flags import parser
-from optagent.tools.simulator.language import GAP
-from optagent.tools.simulator.noise import generator
 
 R = TypeVar("R", bound=Result)
 
 BEGAN = datetime(2026, 1, 5, 8, 0, 0, tzinfo=UTC)
 URL = "http://127.0.0.1:30000"
 IDLE_GB = 0.5
-TOKENS_A_TEXT = 90
-"""About as many tokens as the gate's texts have."""
-FLIPS_A_WIDTH = 0.8
-"""Of a logit's offset: how often a token is another one, for gaps that are exponential with the mean GAP (0.8 is the mean
-of |x| of a standard normal x; offsets of two tokens count on both sides, and only one side flips)."""
-
-
-@dataclass(frozen=True)
-class Kept:
-    """An examination: what the launch's arithmetic chose, and its name."""
-
-    launch: str
-    choices: tuple[Choice, ...]
-    prompts: int
-    max_tokens: int
-    concurrency: int
 
 
 @dataclass
@@ -267,73 +247,17 @@ class VirtualToolbox(RoutedToolbox):
                 )
                 for concurrency in dict.fromkeys((1, request.concurrency))
             ],
-            comparisons=[self._compared(kept, name, len(request.texts)) for name in request.references],
-            accept_length=_accept_length(server),
+            comparisons=[
+                compared(kept, self._examined.get(name), name, len(request.texts)) for name in request.references
+            ],
+            accept_length=accept_length(plan),
             variety=1.0,
             file=request.file,
             simulated=True,
         )
 
-    def _compared(self, ours: Kept, name: str, texts: int) -> Comparison:
-        theirs = self._examined.get(name)
-        if theirs is None:
-            return Comparison(reference=name, problem="it was never made")
-        apart = distance(ours.choices, theirs.choices)
-        return Comparison(
-            reference=name,
-            agreement=[
-                _agreement(ours, theirs, concurrency, math.hypot(apart, ORDER if concurrency > 1 else 0.0))
-                for concurrency in dict.fromkeys((1, ours.concurrency))
-            ],
-            kl=apart**2 / 2,
-            far=math.erfc(1 / (apart * math.sqrt(2))) if apart else 0.0,
-            shift=0.0,
-            scored=texts * TOKENS_A_TEXT,
-            decode_kl=(apart**2 + ORDER**2) / 2,
-        )
-
     def _evaluate(self, request: Evaluate) -> Evaluated:
         return Evaluated(problem="the simulator solves no tasks", simulated=True)
-
-
-def distance(ours: tuple[Choice, ...], theirs: tuple[Choice, ...]) -> float:
-    """Standard deviation by which the logits of two launches differ, in nats: of all choices that are not the same."""
-    mine, others = ({what: (which, width) for what, which, width in one} for one in (ours, theirs))
-    differing = [
-        max((side.get(what, (None, 0.0))[1] for side in (mine, others)), default=0.0)
-        for what in mine.keys() | others.keys()
-        if mine.get(what) != others.get(what)
-    ]
-    return math.sqrt(sum(width**2 for width in differing))
-
-
-def _agreement(ours: Kept, theirs: Kept, concurrency: int, apart: float) -> Agreement:
-    """How many answers are still the same when each token is another one with a small chance, drawn for this pair."""
-    flips = min(1.0, FLIPS_A_WIDTH * apart / GAP)
-    changed = 1 - (1 - flips) ** ours.max_tokens
-    early = 1 - (1 - flips) ** 4
-    draws = generator("answers", ours.launch, theirs.launch, concurrency)
-    rolled = [draws.random() for _ in range(ours.prompts)]
-    differ = sum(one < changed for one in rolled) / ours.prompts
-    return Agreement(
-        concurrency=concurrency,
-        exact=1 - differ,
-        early=sum(one < early for one in rolled) / ours.prompts,
-        prefix=1 - differ / 2,
-        finish=0.0,
-        length=1.0,
-    )
-
-
-def _accept_length(server: Server) -> float | None:
-    plan = server.launch.plan
-    if plan is None or plan.setup.speculation is None:
-        return None
-    how = plan.setup.speculation
-    chance = accept_probability(plan.around.scenario.costs, how, random_prompt=False)
-    if corrupts(plan.around):
-        chance *= CORRUPT_ACCEPTANCE
-    return expected_accept_length(chance, longest_draft(how))
 
 
 @lru_cache(maxsize=8)
