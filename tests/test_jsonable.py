@@ -6,7 +6,7 @@ import json
 import types
 from dataclasses import fields, is_dataclass
 from enum import Enum
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import pytest
 from hypothesis import given, settings
@@ -40,6 +40,8 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
         return st.one_of([of(a) for a in args])
+    if origin is Literal:
+        return st.sampled_from(args)
     if origin is tuple and args[-1] is Ellipsis:
         return st.lists(of(args[0]), max_size=2).map(tuple)
     if origin is tuple:
