@@ -94,7 +94,8 @@ def greedy(bench: Bench, seed: int) -> None:
 def one_factor_then_products(bench: Bench, seed: int) -> None:
     """A grid as SGLang's own auto-benchmark makes it: every value of every factor alone on the baseline (its tier 1), then
     the products of those that helped (its tier 3, of `build_candidates` in python/sglang/auto_benchmark_lib.py, taken out
-    of SGLang in July 2026 with #31941). Charitably, the product goes from what helped most, with everything that helped on first."""
+    of SGLang in July 2026 with #31941). Charitably, the product goes from what helped most,
+    with everything that helped on first."""
     space = bench.space
     base = bench.measure(space.nothing)
     helped: list[tuple[float, int, int]] = []
