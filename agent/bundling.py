@@ -1,8 +1,9 @@
 """Several items at once: where launches are long, the safe ones are tried together before each is looked at alone.
 
-A bundle that gains is kept, and then each of its items is taken out again: what is not missed is left out for good. When it
-does not gain or does not start, the item that its failure names is set aside, or the bundle is halved (group screening:
-Watson, "A study of the group screening method", 1961). Functions of items and of the bundles that were tried. Pure.
+A bundle that gains is kept, and then each of its items is taken out again: what is not missed is left out for good (group
+screening: Watson, "A study of the group screening method", 1961). When it does not start, the item that its failure names
+is set aside and the rest tried once more; otherwise its items go on one by one. Functions of items and of the bundles that
+were tried. Pure.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from optagent.tools.calls.configuration import Configuration
 if TYPE_CHECKING:
     from optagent.agent.ledger import Experiment, Failure
 
-FEWEST = 3
-"""Items from which on a bundle saves launches."""
+FEWEST, FEWEST_AGAIN = 3, 2
+"""Items from which on a bundle saves launches, the first time and after one of them was set aside."""
+MOST_LAUNCHES = 3
+"""Of a bundle: one that gains much shows it at once, and one that does not is no longer worth its launches."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Bundle:
 def may_join(item: Item) -> bool:
     """Whether the item can be put on together with others: flags and variables alone, that promise something."""
     change = item.change
-    if change is None or change.empty or item.risk is Risk.HIGH or item.approval or is_part(item.id):
+    if change is None or change.empty or item.risk is not Risk.LOW or item.approval or is_part(item.id):
         return False
     if change.patch or change.files or change.environment or item.space:
         return False
@@ -46,23 +49,12 @@ def may_join(item: Item) -> bool:
 
 
 def bundle_of(runnable: Sequence[Item], tried: Sequence[Bundle]) -> tuple[Item, ...]:
-    """The items to try together next, in the order of `runnable`; empty when none would be.
-
-    Items of low risk come first, those of medium risk with them once no bundle of low risk is left to try. Of items that
-    set the same flag the first one counts.
+    """The items to try together next, in the order of `runnable`; empty when none would be. Of items that set the same flag
+    the first one counts. What was in a bundle before joins another one only when that one's failure named somebody else.
     """
-    blamed = {b.blamed for b in tried}
-    done = {frozenset(b.items) for b in tried}
-    for risks in ((Risk.LOW,), (Risk.LOW, Risk.MEDIUM)):
-        able = [i for i in runnable if may_join(i) and i.risk in risks and i.id not in blamed]
-        items = _compatible(able)
-        if len(items) < FEWEST:
-            continue
-        half = len(items) // 2
-        for group in (items, items[:half], items[half:]):
-            if len(group) > 1 and frozenset(i.id for i in group) not in done:
-                return tuple(group)
-    return ()
+    out = {i for b in tried for i in b.items if not b.blamed or i == b.blamed}
+    items = _compatible([i for i in runnable if may_join(i) and i.id not in out])
+    return tuple(items) if len(items) >= (FEWEST_AGAIN if tried else FEWEST) else ()
 
 
 def together(items: Sequence[Item]) -> Change:

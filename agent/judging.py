@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from optagent.agent.bundling import MOST_LAUNCHES
 from optagent.agent.cells import hopeless
 from optagent.agent.guards import Guard
-from optagent.agent.ledger import BASELINE, CONFIRM, TRIAL, Experiment, Launches
+from optagent.agent.ledger import BASELINE, BUNDLE, CONFIRM, TRIAL, Experiment, Launches
 from optagent.agent.noise import Noise, noise_of
 from optagent.agent.records import Baseline
 from optagent.agent.series import Made, Series, series_of
@@ -82,7 +83,7 @@ def _in_series(
         series_for(experiment, rules, base, candidate, noise),
         (len(without), len(with_it), len(own)),
         min_effect=rules.min_effect,
-        max_launches=rules.max_pairs,
+        max_launches=min(rules.max_pairs, MOST_LAUNCHES) if experiment.kind == BUNDLE else rules.max_pairs,
         guards={
             name: Guard(margin=margin, unpaired=(_metric(without, name), _metric(with_it, name)))
             for name, margin in rules.guards.items()

@@ -22,7 +22,7 @@ def item(name: str, risk: Risk = Risk.LOW, **change: Any) -> Item:
     return Item(name, name, 1, risk=risk, change=Change(**(change or {"flags": {name: 1}})))
 
 
-A, B, C, D = (item(name) for name in ("a", "b", "c", "d"))
+A, B, C, D, E = (item(name) for name in ("a", "b", "c", "d", "e"))
 MEDIUM = item("m", Risk.MEDIUM)
 
 
@@ -31,7 +31,7 @@ MEDIUM = item("m", Risk.MEDIUM)
     [
         (A, True),
         (item("e", env={"NCCL_PROTO": "LL"}), True),
-        (MEDIUM, True),
+        (MEDIUM, False),
         (replace(A, risk=Risk.HIGH), False),
         (replace(A, approval=True), False),
         (replace(A, expected_gain=(-0.1, 0.0)), False),
@@ -55,13 +55,14 @@ def bundle(*items: Item, kept: bool = False, blamed: str = "") -> Bundle:
     [
         ([A, B, C, D], [], "abcd"),
         ([A, B], [], ""),  # too few to save anything
-        ([A, B, MEDIUM, C], [], "abc"),  # what is riskier does not spoil the first bundle
-        ([A, MEDIUM, C], [], "amc"),
-        ([A, B, C, MEDIUM], [bundle(A, B, C)], "bc"),  # halves of what did not gain
-        ([A, B, C, D], [bundle(A, B, C, D)], "ab"),
-        ([A, B, C, D], [bundle(A, B, C, D), bundle(A, B)], "cd"),
-        ([A, B, C, D], [bundle(A, B, C, D), bundle(A, B), bundle(C, D)], ""),
+        ([A, B, MEDIUM, C], [], "abc"),
+        ([A, MEDIUM, C], [], ""),
+        ([A, B, C], [bundle(A, B, C)], ""),  # what gained nothing together goes on one by one
+        ([A, B, C, D], [bundle(A, B, C)], ""),
+        ([A, B, C, D, E], [bundle(A, B, C)], "de"),
         ([A, B, C, D], [bundle(A, B, C, D, blamed="b")], "acd"),
+        ([A, B, C], [bundle(A, B, C, blamed="b")], "ac"),
+        ([A, B, C, D], [bundle(A, B, C, D, blamed="b"), bundle(A, C, D)], ""),
         ([A, B, replace(C, change=A.change)], [], ""),  # two of them set the same flag
     ],
 )
