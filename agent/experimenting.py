@@ -78,7 +78,7 @@ def _runs_wanted(session: Session) -> int:
 
 def _tell_costs(session: Session, experiment: Experiment) -> None:
     """How many launches the verdict is expected to take, said before the first of them."""
-    if experiment.kind in (BASELINE, TRIAL):
+    if experiment.kind in (BASELINE, TRIAL, CONFIRM):
         return
     ledger = session.ledger
     spread = ledger.spread_in(experiment.base.environment)
