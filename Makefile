@@ -39,7 +39,7 @@ test: env ## all tests that need no real SGLang
 test-sglang: env ## the end-to-end tests on the SGLang that `make sglang-cpu` built
 	@$(BIN)/python -m pytest -m sglang -rs --durations=0 --durations-min=5 tests/sglang_cpu
 
-sglang-campaign: env ## the whole small campaign on that SGLang, in a scratch folder (an hour)
+sglang-campaign: env ## the whole small campaign on that SGLang, in a scratch folder (half an hour)
 	@$(BIN)/python tests/sglang_cpu/run_campaign.py .run/sglang-campaign
 
 check: env ## format, lint and types, as in CI

@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from optagent.agent.change import Change
+from optagent.agent.change import Change, merged
+from optagent.agent.dead_ends import blame_failure
+from optagent.agent.ids import number_of
 from optagent.agent.part_ids import is_part
 from optagent.agent.plan.model import Item, Risk
+from optagent.agent.records import Part
 from optagent.tools.calls.configuration import Configuration
 
 if TYPE_CHECKING:
-    from optagent.agent.ledger import Experiment, Failure
+    from optagent.agent.experiments import Experiment, Failure
 
 FEWEST, FEWEST_AGAIN = 3, 2
 """Items from which on a bundle saves launches, the first time and after one of them was set aside."""
@@ -59,13 +62,7 @@ def bundle_of(runnable: Sequence[Item], tried: Sequence[Bundle]) -> tuple[Item, 
 
 def together(items: Sequence[Item]) -> Change:
     """The changes of all items as one."""
-    flags: dict[str, bool | int | float | str | None] = {}
-    env: dict[str, str | None] = {}
-    for item in items:
-        if item.change is not None:
-            flags |= item.change.flags
-            env |= item.change.env
-    return Change(flags=flags, env=env)
+    return merged(item.change for item in items if item.change is not None)
 
 
 def without(configuration: Configuration, change: Change, before: Configuration) -> Configuration:
@@ -80,10 +77,9 @@ def without(configuration: Configuration, change: Change, before: Configuration)
 
 
 def blamed_item(failure: Failure, items: Sequence[Item]) -> str:
-    """The item whose flags or variables the failure speaks of; "" when it is none or several."""
-    text = " ".join([failure.summary, *failure.evidence]).lower().replace("_", "-")
-    named = [i.id for i in items if i.change and any(n in text for n in _names(i.change))]
-    return named[0] if len(named) == 1 else ""
+    """The item that the failure speaks of; "" when its words do not tell."""
+    found = blame_failure([Part(i.title, i.id, i.change or Change()) for i in items], failure).part if items else None
+    return (found.item or "") if found is not None else ""
 
 
 def bundles_of(experiments: Sequence[Experiment], items: Sequence[Item]) -> tuple[Bundle, ...]:
@@ -106,7 +102,8 @@ def to_take_out(item: Item, bundles: Sequence[Bundle], looked_at: Sequence[str])
     """The kept bundle that this item came in with and was not taken out of since. `looked_at` are the experiments that
     took this item out."""
     kept = [b for b in bundles if b.kept and item.id in b.items]
-    return kept[-1] if kept and not any(e > kept[-1].experiment for e in looked_at) else None
+    since = number_of(kept[-1].experiment) if kept else 0
+    return kept[-1] if kept and not any(number_of(e) > since for e in looked_at) else None
 
 
 def _compatible(items: Sequence[Item]) -> list[Item]:
@@ -119,7 +116,3 @@ def _compatible(items: Sequence[Item]) -> list[Item]:
             chosen.append(item)
             taken |= names
     return chosen
-
-
-def _names(change: Change) -> list[str]:
-    return [n.lower().replace("_", "-") for n in (*change.flags, *change.env)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from optagent.agent.ledger import BASELINE, TRIAL, Experiment
+from optagent.agent.experiments import BASELINE, TRIAL, Experiment
 
 RETRIES = 1
 """An invalid run is repeated this often before the experiment counts as invalid."""

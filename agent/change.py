@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -45,6 +45,20 @@ def _merged(base: Mapping[str, V], edits: Mapping[str, V | None]) -> dict[str, V
     merged = {k: v for k, v in base.items() if k not in edits}
     merged.update({k: v for k, v in edits.items() if v is not None})
     return merged
+
+
+def merged(changes: Iterable[Change]) -> Change:
+    """Several changes as one."""
+    whole = Change()
+    for c in changes:
+        whole = Change(
+            {**whole.flags, **c.flags},
+            {**whole.env, **c.env},
+            {**whole.files, **c.files},
+            c.patch or whole.patch,
+            c.environment or whole.environment,
+        )
+    return whole
 
 
 def change_from(body: Mapping[str, Any]) -> Change:

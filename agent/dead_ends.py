@@ -14,7 +14,7 @@ from optagent.agent.records import DeadEnd, Part
 from optagent.tools.calls.configuration import FlagValue
 
 if TYPE_CHECKING:
-    from optagent.agent.ledger import Failure
+    from optagent.agent.experiments import Failure
     from optagent.tools.calls.logs import Cause, LogReading
 
 

@@ -137,7 +137,7 @@ def _next_try(
     """(step, reason, why) of the next item; of several at once where that saves launches."""
     inside = {s.item.id: b for s in runnable if (b := _came_in_with(s.item, situation))}
     fresh = [s for s in runnable if s.item.id not in inside]
-    bundle = bundle_of([s.item for s in fresh if not situation.was_tried(s.item.id)], situation.bundles)
+    bundle = bundle_of([s.item for s in fresh if s.item.id not in situation.tried], situation.bundles)
     if situation.bundling and bundle and not _meets_dead_end(situation, together(bundle)):
         names = ", ".join(i.id for i in bundle)
         because = f"a launch takes long, and these are safe together; each is looked at alone afterwards: {names}"

@@ -9,14 +9,15 @@ from optagent.agent.cells import Cell, Wanted, next_cell
 from optagent.agent.change import Change
 from optagent.agent.dead_ends import cause_text, log_evidence
 from optagent.agent.decide import Step, StepKind
+from optagent.agent.experiments import BASELINE, BUNDLE, CONFIRM, ITEM, TRIAL, Experiment, Failure, Launches
+from optagent.agent.ids import next_id, number_of
 from optagent.agent.judging import Rules, judgement, series_for
-from optagent.agent.ledger import BASELINE, BUNDLE, CONFIRM, ITEM, TRIAL, Experiment, Failure, Launches
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Status
 from optagent.agent.plan_sync import set_status
 from optagent.agent.reconcile import sha256
 from optagent.agent.reconciling import install, stop_server
-from optagent.agent.session import Session, next_id, number_of
+from optagent.agent.session import Session
 from optagent.agent.spending import costs_of, forecast, runs_wanted
 from optagent.agent.verdict import Judgement
 from optagent.tools.calls.configuration import Configuration

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from optagent.agent.conditions import parse_condition
 from optagent.agent.dead_ends import is_of, worth_another_look
-from optagent.agent.ledger import Experiment
+from optagent.agent.experiments import Experiment
 from optagent.agent.plan.model import Item, Status
 from optagent.agent.ranking import Moved, Score, stated_seconds
 from optagent.agent.records import Attempt, DeadEnd, Question

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from optagent.agent.cells import Cell
+from optagent.agent.dead_ends import log_evidence
 from optagent.agent.experimenting import log_of, run_mark
-from optagent.agent.ledger import Experiment, Failure
+from optagent.agent.experiments import Experiment, Failure
 from optagent.agent.search.choosing import is_memory_setting
 from optagent.agent.session import Session
 from optagent.tools.calls.bench import Bench, Workload
@@ -46,5 +47,5 @@ def stand(session: Session, experiment: Experiment, cell: Cell, url: str) -> Fai
     kind = reading.cause.kind if reading.cause else "load-failed"
     why = "; ".join(done.invalid_because[:2])
     summary = f"does not stand {load.max_concurrency} requests at once: {why}"
-    evidence = [f"{log}:{e.line}: {e.text.strip()[:200]}" for e in (reading.cause.evidence if reading.cause else [])]
-    return Failure("candidate", "load", kind, summary, (*evidence, *([done.result_file] if done.result_file else [])))
+    evidence = (*log_evidence(log, reading), *([done.result_file] if done.result_file else []))
+    return Failure("candidate", "load", kind, summary, evidence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from optagent.agent.cells import Cell
 from optagent.agent.experimenting import run_mark
+from optagent.agent.experiments import BASELINE, Experiment, Failure
 from optagent.agent.gates.limits import Asked
 from optagent.agent.gates.prompts import PROMPTS
 from optagent.agent.gates.references import (
@@ -19,7 +20,6 @@ from optagent.agent.gates.references import (
 )
 from optagent.agent.gates.rules import GateResult, summary, unlike_itself
 from optagent.agent.gates.texts import TEXTS
-from optagent.agent.ledger import BASELINE, Experiment, Failure
 from optagent.agent.reconcile import sha256
 from optagent.agent.session import Session
 from optagent.agent.task_check import check_tasks

@@ -7,13 +7,15 @@ from pathlib import PurePosixPath
 
 from optagent.agent.change import describe
 from optagent.agent.errors import OptagentError
+from optagent.agent.experiments import BASELINE, CONFIRM, Experiment
 from optagent.agent.handoff.model import Handoff
-from optagent.agent.ledger import BASELINE, CONFIRM, Experiment, Ledger, total_gain
+from optagent.agent.ledger import Ledger
 from optagent.agent.orient import latest_handoff
 from optagent.agent.plan.model import Status
 from optagent.agent.records import Attempt, Claim, InFlight, Lesson, NextStep, Part
 from optagent.agent.session import Session
 from optagent.agent.standing import Kind, Standing
+from optagent.agent.total_gain import total_gain
 from optagent.tools.calls.files import ListFolder, WriteText
 from optagent.tools.calls.world import World
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from optagent.agent.bundling import MOST_LAUNCHES
 from optagent.agent.cells import hopeless
+from optagent.agent.experiments import BASELINE, BUNDLE, CONFIRM, TRIAL, Experiment, Launches
 from optagent.agent.guards import Guard
-from optagent.agent.ledger import BASELINE, BUNDLE, CONFIRM, TRIAL, Experiment, Launches
 from optagent.agent.noise import Noise, noise_of
 from optagent.agent.records import Baseline
 from optagent.agent.series import Made, Series, series_of

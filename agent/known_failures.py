@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from optagent.agent.canonical import canonical_configuration
 from optagent.agent.dead_ends import says_nothing
-from optagent.agent.ledger import Experiment, Failure
+from optagent.agent.experiments import Experiment, Failure
 from optagent.agent.verdict import Verdict
 from optagent.tools.calls.configuration import Configuration
 

@@ -6,11 +6,12 @@ step costs the same at the start of a campaign and after thousands of steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from optagent.agent.change import Change, change_from
+from optagent.agent.change import change_from
+from optagent.agent.experiments import BASELINE, BUNDLE, ITEM, TRIAL, Experiment, Failure, Launches, Run
 from optagent.agent.jsonable import from_body
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Status
@@ -28,9 +29,6 @@ NO_FACTS = frozenset(
 """Kinds of entries after which a new handoff would have nothing more to tell."""
 BAND_LENGTH = 40
 """So many of the latest comparisons of a configuration with itself are remembered."""
-BASELINE, ITEM, CONFIRM, TRIAL, BUNDLE = "baseline", "item", "confirm", "trial", "bundle"
-"""Kinds of experiments: measuring the baseline, trying an item, holding the best against the first baseline, looking at
-one point of an item's search, trying several items at once."""
 COSTS_REMEMBERED = 20
 """So many of the latest launches and runs tell what one takes."""
 
@@ -48,138 +46,6 @@ class Entry(Protocol):
     def key(self) -> str | None: ...
     @property
     def body(self) -> dict[str, Any]: ...
-
-
-@dataclass(frozen=True)
-class Run:
-    """One valid or invalid benchmark run: of which arm (baseline or candidate), in which pair, with which value. Runs of
-    the same arm and pair were made in one launch. `elapsed_s` is what it took, warm-up included. `openings` has a hash of how
-    each of the first answers begins, and `seed` fixed the prompts."""
-
-    arm: str
-    pair: int
-    value: float | None
-    valid: bool = True
-    because: str = ""
-    metrics: dict[str, float] = field(default_factory=dict)
-    evidence: str = ""
-    elapsed_s: float | None = None
-    openings: tuple[str, ...] = ()
-    seed: int | None = None
-
-
-@dataclass(frozen=True)
-class Launches:
-    """What launches of one configuration gave in this sitting, in the order of time: a value each, the mean over its runs,
-    and the means of its other metrics. `experiments` says which experiment each belongs to, `at` which launch of the
-    campaign it was, of those that were measured."""
-
-    values: tuple[float, ...] = ()
-    metrics: tuple[dict[str, float], ...] = ()
-    experiments: tuple[str, ...] = ()
-    at: tuple[int, ...] = ()
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-    def of(self, experiment: str) -> Launches:
-        """Those of one experiment alone."""
-        return self._at([i for i, name in enumerate(self.experiments) if name == experiment])
-
-    def before(self, experiment: str) -> Launches:
-        """Those of other experiments, which came before it."""
-        return self._at([i for i, name in enumerate(self.experiments) if name != experiment])
-
-    def _at(self, kept: Sequence[int]) -> Launches:
-        return Launches(
-            tuple(self.values[i] for i in kept),
-            tuple(self.metrics[i] for i in kept),
-            tuple(self.experiments[i] for i in kept),
-            tuple(self.at[i] for i in kept),
-        )
-
-    @property
-    def spread(self) -> Spread:
-        """What the launches of each experiment differ by, as an experiment's verdict adds it to what is known."""
-        names = dict.fromkeys(self.experiments)
-        return sum((spread_of([[v] for v in self.of(name).values]) for name in names), Spread())
-
-
-@dataclass(frozen=True)
-class Failure:
-    """A launch or a gate that did not pass."""
-
-    arm: str
-    stage: str
-    kind: str
-    summary: str
-    evidence: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """A change on the baseline, and all that happened to it. `verdict` is empty until it is settled, `latest` says
-    whether a run or a failure came last. `gated` has an arm for each examination that it passed, `candidate_gate` is the
-    entry of the candidate's as long as there is no verdict.
-
-    `repeats` is how many runs a launch gets. With `pooled` the candidate is held against all of the baseline's launches
-    of this sitting, until `drift` says why not; from pair `paired_from` on it is then held against them in pairs. With
-    `removal` the item is in the base already, and the candidate is what is left without it. `items` are those that a
-    bundle is made of. `versions` are those that the candidate's environment ran on, where they were recorded."""
-
-    id: str
-    kind: str
-    title: str
-    base: Configuration
-    sitting: str
-    item: str | None = None
-    change: Change = field(default_factory=Change)
-    candidate: Configuration | None = None
-    goal: int = 0
-    repeats: int = 1
-    pooled: bool = False
-    removal: bool = False
-    items: tuple[str, ...] = ()
-    runs: tuple[Run, ...] = ()
-    failures: tuple[Failure, ...] = ()
-    gated: tuple[str, ...] = ()
-    candidate_gate: dict[str, Any] | None = None
-    verdict: str = ""
-    because: str = ""
-    effect: float | None = None
-    low: float | None = None
-    high: float | None = None
-    began: str = ""
-    latest: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def candidate_waits(self) -> bool:
-        """Whether the candidate's output still has to be held against the baseline's."""
-        waits = self.candidate_gate is not None and not self.candidate_gate.get("held", True)
-        return waits and "baseline" not in self.gated
-
-    def launches(self, arm: str) -> dict[int, list[Run]]:
-        """Valid runs of one arm by pair: those of one launch together."""
-        found: dict[int, list[Run]] = {}
-        for r in self.runs:
-            if r.arm == arm and r.valid and r.value is not None:
-                found.setdefault(r.pair, []).append(r)
-        return found
-
-    def values(self, arm: str) -> dict[int, float]:
-        """Valid results of one arm by pair: the geometric mean of a launch's runs."""
-        return {n: _mean_value(runs) for n, runs in self.launches(arm).items()}
-
-    def pairs(self) -> list[tuple[float, float]]:
-        """Complete (baseline, candidate) pairs in order."""
-        base, candidate = self.values("baseline"), self.values("candidate")
-        return [(base[n], candidate[n]) for n in sorted(base.keys() & candidate.keys())]
-
-
-def _mean_value(runs: Sequence[Run]) -> float:
-    values = [r.value for r in runs if r.value is not None]
-    return values[0] if len(values) == 1 else geometric_mean(values)
 
 
 @dataclass
@@ -438,7 +304,7 @@ def _with_run(pool: Launches, experiment: Experiment, run: Run, at: int) -> Laun
     names = [n for n in run.metrics if all(r.metrics.get(n, 0) > 0 for r in runs)]
     means = {n: geometric_mean([r.metrics[n] for r in runs]) for n in names}
     return Launches(
-        (*pool.values[:kept], _mean_value(runs)),
+        (*pool.values[:kept], experiment.values(run.arm)[run.pair]),
         (*pool.metrics[:kept], means),
         (*pool.experiments[:kept], experiment.id),
         (*pool.at[:kept], at),
@@ -597,32 +463,6 @@ def _ranks(ledger: Ledger, entry: Entry) -> None:
 
 def _remember(ledger: Ledger, line: str) -> None:
     ledger.recent = [*ledger.recent[-11:], line]
-
-
-def side_by_side(ledger: Ledger) -> Experiment | None:
-    """The last experiment that held the present baseline against the first one, in pairs; None when none did."""
-    baseline, first = ledger.baseline, ledger.first_baseline
-    if baseline is None or first is None:
-        return None
-    best, start = baseline.configuration.fingerprint(), first.configuration.fingerprint()
-    for e in reversed(ledger.experiments.values()):
-        if not (e.verdict and e.candidate and e.pairs() and e.effect is not None) or e.pooled or e.removal:
-            continue
-        if e.candidate.fingerprint() == best and e.base.fingerprint() == start:
-            return e
-    return None
-
-
-def total_gain(ledger: Ledger) -> str:
-    """What the kept changes give together against the first baseline: measured side by side where that was done."""
-    if (e := side_by_side(ledger)) is not None:
-        span = f" [{e.low:+.1%}, {e.high:+.1%}]" if e.low is not None and e.high is not None else ""
-        return f"{e.effect:+.1%}{span} against the first baseline, side by side in {len(e.pairs())} pairs ({e.id})"
-    baseline, first = ledger.baseline, ledger.first_baseline
-    if baseline and first and baseline.measurement and first.measurement and baseline != first:
-        gain = baseline.measurement.value / first.measurement.value - 1
-        return f"{gain:+.1%} against the first baseline's record, not yet held side by side"
-    return ""
 
 
 _HANDLERS: dict[str, Callable[[Ledger, Entry], None]] = {

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from optagent.agent.ledger import Ledger, total_gain
+from optagent.agent.ledger import Ledger
 from optagent.agent.records import Baseline
 from optagent.agent.session import LedgerJournal
+from optagent.agent.total_gain import total_gain
 
 VIEW = "ledger"
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from optagent.agent.cells import Cell
 from optagent.agent.config import GPU_MEMORY
 from optagent.agent.experimenting import bench_key, measured_before, progress, run_mark
-from optagent.agent.ledger import Experiment, Run
+from optagent.agent.experiments import Experiment, Run
 from optagent.agent.reconciling import probe
 from optagent.agent.session import Session
 from optagent.agent.validity import REPETITIVE, other_answers, repetitive_shares, too_repetitive

@@ -18,10 +18,11 @@ from optagent.agent.cells import Cell
 from optagent.agent.dead_ends import no_value_works
 from optagent.agent.decide import Decision, Verb, decide
 from optagent.agent.errors import BadInput
+from optagent.agent.experiments import BASELINE, Experiment, Failure
 from optagent.agent.full_load import stand
 from optagent.agent.gating import gate
 from optagent.agent.hand_off import write_handoff
-from optagent.agent.ledger import BASELINE, Experiment, Failure
+from optagent.agent.ids import next_id
 from optagent.agent.measuring import measure
 from optagent.agent.orient import Orientation, orient
 from optagent.agent.outcomes import Evidence, blocks_of, outcomes_of
@@ -30,7 +31,7 @@ from optagent.agent.plan_sync import set_status
 from optagent.agent.preparing import prepare
 from optagent.agent.reconciling import Reconciled, known_good_state, probe, reconcile
 from optagent.agent.records import Question, Split
-from optagent.agent.session import Session, next_id
+from optagent.agent.session import Session
 from optagent.agent.settling import settle
 from optagent.agent.situation import (
     Limits,

@@ -14,7 +14,7 @@ NOISE_FLOOR = 0.3
 DOUBT = 1.0
 DOUBT_FROM_PAIRS_ALONE = 4.0
 """By how much the variance is taken to be more than it was estimated, over its degrees of freedom. An estimate that came
-out low by chance is what keeps changes that do nothing; these factors hold that to 5 % (tests/benchmarks/verdicts.py)."""
+out low by chance is what keeps changes that do nothing; tests/benchmarks/verdicts.py shows how often that still happens."""
 
 
 @dataclass(frozen=True)
@@ -52,26 +52,26 @@ def with_pairs(noise: Noise | None, gains: Sequence[float]) -> Noise:
     """The noise to judge these log ratios of pairs by: what was learnt before, or more where the pairs themselves show
     more (a machine may have become restless since), and some doubt about either. Without `noise`, from the pairs alone;
     it is then infinite until there are two."""
-    if len(gains) < 2:
-        return _doubted(noise, DOUBT) if noise else Noise(math.inf, 1)
-    shown = Noise(math.sqrt(_squares(gains) / (len(gains) - 1) / 2), len(gains) - 1)
-    if noise is None:
-        return _doubted(shown, DOUBT_FROM_PAIRS_ALONE)
-    both = pooled([noise, shown])
-    return _doubted(Noise(max(noise.launch_sd, both.launch_sd), both.df), DOUBT)
+    df = len(gains) - 1
+    return _believed(noise, Noise(math.sqrt(_squares(gains) / df / 2), df) if df > 0 else None)
 
 
 def with_groups(noise: Noise | None, groups: Sequence[Sequence[float]]) -> Noise:
     """The same for launches that were not made in pairs: `groups` are the logs of each configuration's, and only those
     that `noise` has not seen yet. Infinite while there is neither `noise` nor a group of two."""
-    df = sum(len(group) - 1 for group in groups if len(group) > 1)
-    if not df:
-        return _doubted(noise, DOUBT) if noise else Noise(math.inf, 1)
-    shown = Noise(math.sqrt(sum(_squares(group) for group in groups if len(group) > 1) / df), df)
-    if noise is None:
-        return _doubted(shown, DOUBT_FROM_PAIRS_ALONE)
-    both = pooled([noise, shown])
-    return _doubted(Noise(max(noise.launch_sd, both.launch_sd), both.df), DOUBT)
+    several = [group for group in groups if len(group) > 1]
+    df = sum(len(group) - 1 for group in several)
+    return _believed(noise, Noise(math.sqrt(sum(map(_squares, several)) / df), df) if df else None)
+
+
+def _believed(learnt: Noise | None, shown: Noise | None) -> Noise:
+    """What was learnt and what is shown now as one estimate, doubted; never less than what was learnt."""
+    if learnt is None:
+        return _doubted(shown, DOUBT_FROM_PAIRS_ALONE) if shown else Noise(math.inf, 1)
+    if shown is None:
+        return _doubted(learnt, DOUBT)
+    both = pooled([learnt, shown])
+    return _doubted(Noise(max(learnt.launch_sd, both.launch_sd), both.df), DOUBT)
 
 
 def _doubted(noise: Noise, doubt: float) -> Noise:

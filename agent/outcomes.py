@@ -8,8 +8,8 @@ from itertools import islice
 
 from optagent.agent.change import Change
 from optagent.agent.dead_ends import says_nothing, worth_another_look
+from optagent.agent.experiments import ITEM, Experiment
 from optagent.agent.families import BLOCKING, families_of
-from optagent.agent.ledger import ITEM, Experiment
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Item
 from optagent.agent.records import DeadEnd

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from optagent.agent.change import Change, apply_change
+from optagent.agent.experiments import BASELINE, Experiment, Failure
 from optagent.agent.flag_lint import lint, names_to_ask
 from optagent.agent.known_failures import failed_identically
-from optagent.agent.ledger import BASELINE, Experiment, Failure
 from optagent.agent.reconcile import sha256
 from optagent.agent.session import Session
 from optagent.tools.calls.configuration import Configuration

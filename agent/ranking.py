@@ -22,7 +22,7 @@ from optagent.agent.part_ids import root_of
 from optagent.agent.plan.model import Item
 from optagent.agent.rank_edits import placed_by_owner
 from optagent.agent.search.proposing import trials_wanted
-from optagent.agent.spending import Costs
+from optagent.agent.spending import Costs, about
 from optagent.agent.verdict import MIN_PAIRS, expected_pairs
 
 CHANCE = 0.5
@@ -223,18 +223,8 @@ def _cost_factors(items: Sequence[Item], evidence: Evidence) -> dict[str, Factor
         value = min(max(ratios[item.id] / usual, 1 / MOST_BY_COST), MOST_BY_COST)
         if abs(value - 1) > 1e-9:
             launches, seconds = _cost(item, evidence, measured=True)
-            found[item.id] = Factor(value, f"a verdict takes about {launches:.0f} launches, {_hours(seconds)}")
+            found[item.id] = Factor(value, f"a verdict takes about {launches:.0f} launches, {about(seconds)}")
     return found
-
-
-def _hours(seconds: float) -> str:
-    return (
-        f"{seconds / 3600:.1f} h"
-        if seconds >= 3600
-        else f"{seconds / 60:.0f} min"
-        if seconds >= 90
-        else f"{seconds:.0f} s"
-    )
 
 
 _TIME = re.compile(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from optagent.agent.change import Change
-from optagent.agent.ledger import Experiment
+from optagent.agent.experiments import Experiment
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Item
 from optagent.agent.search.choosing import Trial, best

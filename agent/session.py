@@ -100,14 +100,3 @@ class Session:
         """The baseline that optagent.toml describes, without its environment files' text and its revision."""
         d = self.config.deployment
         return Configuration(d.environment, dict(d.flags), dict(d.env))
-
-
-def next_id(prefix: str, count: int) -> str:
-    """The id after `count` others: E0001, Q1, S001."""
-    width = {"E": 4, "S": 3}.get(prefix, 1)
-    return f"{prefix}{count + 1:0{width}d}"
-
-
-def number_of(identity: str) -> int:
-    """The number in an id that `next_id` gave."""
-    return int("".join(c for c in identity if c.isdigit()) or 0)

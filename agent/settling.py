@@ -9,8 +9,8 @@ from optagent.agent.change import describe
 from optagent.agent.dead_ends import SLOW, retry_condition, says_nothing, with_earlier
 from optagent.agent.errors import OptagentError
 from optagent.agent.experimenting import arrange
+from optagent.agent.experiments import BASELINE, BUNDLE, CONFIRM, TRIAL, Experiment, Failure
 from optagent.agent.jsonable import to_body
-from optagent.agent.ledger import BASELINE, BUNDLE, CONFIRM, TRIAL, Experiment, Failure
 from optagent.agent.measuring import mean_of
 from optagent.agent.plan.model import Item, Plan, Status
 from optagent.agent.plan_sync import write_statuses

@@ -8,12 +8,14 @@ from pathlib import Path
 
 from optagent.agent.decide import Decision, Verb, decide
 from optagent.agent.errors import OptagentError
-from optagent.agent.ledger import total_gain
+from optagent.agent.ids import next_id
 from optagent.agent.nodes import Round, situation_of
 from optagent.agent.orient import load_plan, orient
 from optagent.agent.reconciling import reconcile, stop_server
 from optagent.agent.records import Question
-from optagent.agent.session import Session, next_id
+from optagent.agent.session import Session
+from optagent.agent.situation import Situation
+from optagent.agent.total_gain import total_gain
 from optagent.tools.calls.server import Stop
 from optagent.tools.calls.world import ProbeWorld
 from optagent.tools.errors import JournalUnavailable, ReplayDiverged, ToolFailure
@@ -103,10 +105,15 @@ def look(session: Session, *, begin: bool) -> Decision:
     """
     if begin:
         _begin(session)
+    return decide(situation_now(session))
+
+
+def situation_now(session: Session) -> Situation:
+    """What `decide` would look at now. The session must be one that cannot act."""
     orientation = orient(session)
     round_ = Round(session, orientation, reconcile(session, orientation))
     round_.orientation = replace(orientation, plan=load_plan(session))
-    return decide(situation_of(round_))
+    return situation_of(round_)
 
 
 def _begin(session: Session) -> str:

@@ -10,8 +10,9 @@ from itertools import pairwise
 from optagent.agent.bundling import Bundle
 from optagent.agent.candidates import candidates
 from optagent.agent.dead_ends import is_of, matching, worth_another_look
+from optagent.agent.experiments import BASELINE, CONFIRM, TRIAL, Experiment
 from optagent.agent.judging import allowed_off
-from optagent.agent.ledger import BASELINE, CONFIRM, TRIAL, Experiment, Ledger
+from optagent.agent.ledger import Ledger
 from optagent.agent.noise import Noise
 from optagent.agent.outcomes import Evidence
 from optagent.agent.plan.model import Item, Plan, Status
@@ -90,10 +91,6 @@ class Situation:
     ranks: Mapping[str, int | None] = field(default_factory=dict)
     evidence: Evidence = field(default_factory=Evidence)
 
-    def was_tried(self, item: str) -> bool:
-        """Whether the item had an experiment of its own already."""
-        return item in self.tried
-
     def bench(self) -> Bench:
         return Bench(
             self.plan, self.status, self.written, self.results, self.dead_ends, self.questions, self.approvals, self.exceptions,
@@ -104,9 +101,10 @@ class Situation:
     @cached_property
     def due_splits(self) -> tuple[Split, ...]:
         """What has to be taken apart before anything is launched: open items of which a part is known to fail."""
-        return tuple(s for item in self._items(self.splits) if (s := self._due_split(item)) is not None)
+        items = self._items(self.splits)
+        return tuple(s for item in items if (s := self._due_split(item, items)) is not None)
 
-    def _due_split(self, item: Item) -> Split | None:
+    def _due_split(self, item: Item, items: Sequence[Item]) -> Split | None:
         if item.id in self.lifted or item.change is None or concerns(self.splits.get(item.id), item):
             return None
         if effective_status(item, self.status, self.written) is not Status.OPEN:
@@ -115,7 +113,6 @@ class Situation:
         found = matching(item.change, item.id, binding, self.facts.get("sglang"))
         if not found or any(is_of(d, item.id, item.change) for d in found):
             return None
-        items = self._items(self.splits)
         settled = settled_elsewhere(item.id, (), self.dead_ends, items)
         taken = {i.id for i in items} | {d.id for d in self.dead_ends}
         return split_ahead(item, found, settled, self.baseline.configuration, taken)

@@ -63,7 +63,7 @@ class Forecast:
             return "how many launches it takes is not known yet: nothing was launched twice"
         many = f"about {math.ceil(self.launches - 1e-9)} launches expected"
         runs = f" with {self.runs} runs each" if self.runs > 1 else ""
-        time = f", {_duration(self.seconds)}" if self.seconds is not None else ""
+        time = f", {about(self.seconds)}" if self.seconds is not None else ""
         noise = f"launches vary by {spread.launch_sd:.1f} %" if spread.launch_sd is not None else ""
         within = f", runs within one by {spread.run_sd:.1f} %" if spread.run_sd is not None else ""
         return f"{many}{runs}{time} ({noise}{within})"
@@ -78,7 +78,8 @@ def forecast(spread: Spread, costs: Costs | None, min_effect: float, runs: int, 
     return Forecast(launches, runs, costs.of(launches, runs) if costs else None)
 
 
-def _duration(seconds: float) -> str:
+def about(seconds: float) -> str:
+    """A duration that is only roughly known, in words."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     if seconds < 5400:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from optagent.agent.bundling import Bundle
 from optagent.agent.canonical import canonical, canonical_configuration, equal, flag_name
-from optagent.agent.change import Change, apply_change, describe
+from optagent.agent.change import Change, apply_change, describe, merged
 from optagent.agent.dead_ends import blame_failure, says_nothing
 from optagent.agent.flag_combinations import EXCLUDED, WITHOUT_EFFECT, Setup, setup_of
 from optagent.agent.part_ids import PART, root_of
@@ -23,7 +23,7 @@ from optagent.agent.verdict import Verdict
 from optagent.tools.calls.configuration import Configuration
 
 if TYPE_CHECKING:
-    from optagent.agent.ledger import Experiment
+    from optagent.agent.experiments import Experiment
     from optagent.agent.verdict import Judgement
 
 LONGEST_NAME, LONGEST_TITLE, LONGEST_REASON = 48, 160, 300
@@ -49,20 +49,6 @@ def parts_of(change: Change, base: Configuration | None = None) -> tuple[Part, .
     """
     units = _needed_together(_units(change), base or Configuration(""))
     return tuple(Part(describe(unit), None, unit) for unit in units)
-
-
-def merged(changes: Iterable[Change]) -> Change:
-    """Several changes as one."""
-    whole = Change()
-    for c in changes:
-        whole = Change(
-            {**whole.flags, **c.flags},
-            {**whole.env, **c.env},
-            {**whole.files, **c.files},
-            c.patch or whole.patch,
-            c.environment or whole.environment,
-        )
-    return whole
 
 
 def _units(change: Change) -> list[Change]:

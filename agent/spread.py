@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from optagent.agent.noise import Noise
+from optagent.agent.noise import Noise, of_one_number
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Spread:
         """The noise of a launch's number when it is the mean of `runs` runs; None when nothing is known of launches."""
         if self.launch_sd is None:
             return None
-        return Noise(math.sqrt(self.launch_sd**2 + (self.run_sd or 0.0) ** 2 / runs), self.launch_df)
+        return of_one_number(self.launch_sd, self.run_sd or 0.0, self.launch_df, runs)
 
 
 def spread_of(launches: Sequence[Sequence[float]]) -> Spread:

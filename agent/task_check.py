@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from optagent.agent.cells import Cell
+from optagent.agent.experiments import CONFIRM, Experiment, Failure
 from optagent.agent.gates.tasks import fewer_solved, told
-from optagent.agent.ledger import CONFIRM, Experiment, Failure
 from optagent.agent.numerics import Numerics, between
 from optagent.agent.session import Session
 from optagent.tools.calls.gate import Evaluate, Evaluated

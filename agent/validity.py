@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from optagent.agent.ledger import Experiment, Ledger, Run
+from optagent.agent.experiments import Experiment, Run
+from optagent.agent.ledger import Ledger
 from optagent.agent.numerics import Numerics, between
 from optagent.tools.calls.configuration import Configuration
 
@@ -17,7 +18,8 @@ WITHOUT_BASELINE = 0.9
 BEGIN_ALIKE = 0.5
 BEGIN_ALIKE_AT_LEAST = 0.2
 """Of the answers, where the change may move the output. Greedy answers to the same prompts begin alike, but for rounding:
-all of them did in 69 comparisons on a real server, and none do where they were not computed from the prompts."""
+nearly all do in the recorded campaign on a real server, and none where they were not computed from the prompts
+(tests/test_openings.py)."""
 FEWEST_ANSWERS = 4
 """Fewer may all begin otherwise by chance."""
 

@@ -1,4 +1,4 @@
-"""Keep or revert: a paired sequential test on log ratios, with noise that was measured on the baseline itself.
+"""Keep or revert: a sequential test on log ratios, in pairs or on a series of launches, by one rule for both.
 
 Wald, "Sequential Tests of Statistical Hypotheses" (1945): H0 no gain, H1 a gain of the minimum effect, at a false-keep
 rate of 5 % and a miss rate of 10 %. All ratios are 100·ln(candidate/baseline), with the sign turned so that plus is
@@ -8,7 +8,7 @@ better; for small changes that is the gain in per cent.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,6 +22,7 @@ REVERT_AT = math.log(BETA / (1 - ALPHA))
 KEEP_AT_THE_END = math.log(6)
 """At the last pair a change is kept at odds of six to one; a simpler configuration wins ties."""
 KEEP_AT_THE_END_OF_SERIES = math.log(8)
+"""At the last launch, where noise and drift were not known beforehand."""
 MIN_PAIRS = 2
 MIN_PAIRS_ALONE = 4
 """Of pairs that have to tell their own noise as well."""
@@ -103,8 +104,7 @@ def hopeless(noise: Noise, min_effect: float, max_pairs: int) -> bool:
 
 def screen(baseline: Sequence[float], candidate: float, noise: Noise, direction: str) -> Judgement | None:
     """A clear loss at the first run, which needs no pairs; None when the change deserves them."""
-    reference = math.exp(sum(math.log(b) for b in baseline) / len(baseline))
-    loss = gain(reference, candidate, direction)
+    loss = gain(geometric_mean(baseline), candidate, direction)
     if loss >= -SCREEN_SIGMAS * noise.pair_sd:
         return None
     because = (
@@ -136,18 +136,23 @@ def judge(
         return Judgement(Verdict.MORE, "nothing measured yet")
     gains = [gain(b, c, direction) for b, c in pairs]
     known = with_pairs(noise, gains)
+    mean, variance, delta = sum(gains) / n, known.pair_sd**2 / n, 100 * math.log1p(min_effect)
     needed = max(min_pairs, MIN_PAIRS_ALONE if noise is None else MIN_PAIRS)
+    sure = n >= needed and (noise is None or known.df >= SURE_OF_NOISE)
     few = f"{n} pairs cannot tell their own noise" if n > 1 and noise is None else "one pair is never enough"
     evidence = _Evidence(
-        mean=sum(gains) / n,
-        variance=known.pair_sd**2 / n,
-        noise=known,
-        count=n,
+        mean=mean,
+        bounds=_bounds(mean, variance, known.df) if math.isfinite(variance) else (None, None),
+        llr=delta / variance * (mean - delta / 2),
         words=f"over {n} pair{'s' if n > 1 else ''}",
-        noise_is_sure=noise is None or known.df >= SURE_OF_NOISE,
+        count=n,
+        limit=f"{max_pairs} pairs",
+        last=n >= max_pairs,
+        keep_at_the_end=KEEP_AT_THE_END,
         too_few=few if n < needed else "",
+        hopeless_sd=known.launch_sd if sure and hopeless(known, min_effect, max_pairs) else None,
     )
-    return _rule(evidence, noise, min_effect, max_pairs, guards or {})
+    return _rule(evidence, min_effect, guards or {}, noise)
 
 
 def judge_series(
@@ -167,87 +172,71 @@ def judge_series(
     without, with_it, spent = counts
     if not series.known:
         return Judgement(Verdict.MORE, f"nothing measured {'with' if without else 'without'} the change yet")
-    llr = series.log_ratio(100 * math.log1p(min_effect))
-    mean, last = series.effect, spent >= max_launches
-    span = f"{_percent(mean)} over {with_it} launch{'es' if with_it > 1 else ''} against {without} without the change"
-    low, high = _fraction(series.quantile(0.025)), _fraction(series.quantile(0.975))
-    enough = llr >= KEEP_AT or (last and llr >= KEEP_AT_THE_END_OF_SERIES)
-
-    def give(verdict: Verdict, because: str) -> Judgement:
-        return Judgement(verdict, because, _fraction(mean), low, high, llr, spent)
-
-    if enough and min(without, with_it) < MIN_PAIRS:
-        return give(Verdict.MORE, f"{span}; one launch is never enough")
-    if enough:
-        return _kept(give, span, llr, min_effect, guards or {}, noise, last)
-    if llr <= REVERT_AT:
-        return give(Verdict.REVERT, f"{span}: no gain of {min_effect:.1%}")
-    if last:
-        because = f"{span}: no verdict within {max_launches} launches, so the simpler configuration stays"
-        return give(Verdict.INCONCLUSIVE, because)
-    if spent > MIN_PAIRS and hopeless(Noise(series.launch_sd, SURE_OF_NOISE), min_effect, max_launches):
-        because = f"{span}; one launch varies by {series.launch_sd:.1f} %, too much to tell {min_effect:.1%}"
-        return give(Verdict.TOO_NOISY, because)
-    return give(Verdict.MORE, f"{span}; not decided yet")
-
-
-def _kept(
-    give: Callable[[Verdict, str], Judgement],
-    span: str,
-    llr: float,
-    min_effect: float,
-    guards: Mapping[str, Guard],
-    noise: Noise | None,
-    last: bool,
-) -> Judgement:
-    """Keep, unless a guard got worse or may have."""
-    if worse := harmful(guards, noise, last=last):
-        return give(Verdict.REVERT, f"{span}, but {worse}")
-    if not last and (name := still_open(guards, noise)):
-        return give(Verdict.MORE, f"{span}; whether {name} got worse is not decided yet")
-    return give(Verdict.KEEP, f"{span}; a gain of {min_effect:.1%} is {_odds(llr)} likelier than none")
+    sure = spent > MIN_PAIRS and hopeless(Noise(series.launch_sd, SURE_OF_NOISE), min_effect, max_launches)
+    evidence = _Evidence(
+        mean=series.effect,
+        bounds=(_fraction(series.quantile(0.025)), _fraction(series.quantile(0.975))),
+        llr=series.log_ratio(100 * math.log1p(min_effect)),
+        words=f"over {with_it} launch{'es' if with_it > 1 else ''} against {without} without the change",
+        count=spent,
+        limit=f"{max_launches} launches",
+        last=spent >= max_launches,
+        keep_at_the_end=KEEP_AT_THE_END_OF_SERIES,
+        too_few_to_keep="one launch is never enough" if min(without, with_it) < MIN_PAIRS else "",
+        hopeless_sd=series.launch_sd if sure else None,
+    )
+    return _rule(evidence, min_effect, guards or {}, noise)
 
 
 @dataclass(frozen=True)
 class _Evidence:
-    """An estimate in log per cent with its variance; `too_few` is why nothing may be said yet ("" when it may)."""
+    """What has been measured of a change. `mean` is its effect in log per cent, `bounds` its 95 % interval as fractions,
+    `llr` the log of how much likelier the minimum effect is than none.
+
+    `last`: the `limit` is reached, and `keep_at_the_end` is enough. `too_few` is why nothing may be said yet, and
+    `too_few_to_keep` why it may not be kept ("" when it may). `hopeless_sd` is the noise of a launch (per cent), where that
+    is known to be too much for any verdict.
+    """
 
     mean: float
-    variance: float
-    noise: Noise
-    count: int
+    bounds: tuple[float | None, float | None]
+    llr: float
     words: str
-    noise_is_sure: bool
-    too_few: str
+    count: int
+    limit: str
+    last: bool
+    keep_at_the_end: float
+    too_few: str = ""
+    too_few_to_keep: str = ""
+    hopeless_sd: float | None = None
 
 
-def _rule(
-    evidence: _Evidence, learnt: Noise | None, min_effect: float, limit: int, guards: Mapping[str, Guard]
-) -> Judgement:
-    noise, mean, delta = evidence.noise, evidence.mean, 100 * math.log1p(min_effect)
-    llr = delta / evidence.variance * (mean - delta / 2)
-    low, high = _bounds(mean, evidence.variance, noise.df) if math.isfinite(evidence.variance) else (None, None)
-    last = evidence.count >= limit
-    span = f"{_percent(mean)} {evidence.words}"
+def _rule(evidence: _Evidence, min_effect: float, guards: Mapping[str, Guard], noise: Noise | None) -> Judgement:
+    """`noise` is what was learnt before, which guards are tested with."""
+    llr, last = evidence.llr, evidence.last
+    span = f"{_percent(evidence.mean)} {evidence.words}"
 
     def give(verdict: Verdict, because: str) -> Judgement:
-        return Judgement(verdict, because, _fraction(mean), low, high, llr, evidence.count)
+        return Judgement(verdict, because, _fraction(evidence.mean), *evidence.bounds, llr, evidence.count)
 
     if evidence.too_few:
         return give(Verdict.MORE, f"{span}; {evidence.too_few}")
-    if llr >= KEEP_AT or (last and llr >= KEEP_AT_THE_END):
-        return _kept(give, span, llr, min_effect, guards, learnt, last)
+    if llr >= KEEP_AT or (last and llr >= evidence.keep_at_the_end):
+        if evidence.too_few_to_keep:
+            return give(Verdict.MORE, f"{span}; {evidence.too_few_to_keep}")
+        if worse := harmful(guards, noise, last=last):
+            return give(Verdict.REVERT, f"{span}, but {worse}")
+        if not last and (name := still_open(guards, noise)):
+            return give(Verdict.MORE, f"{span}; whether {name} got worse is not decided yet")
+        return give(Verdict.KEEP, f"{span}; a gain of {min_effect:.1%} is {_odds(llr)} likelier than none")
     if llr <= REVERT_AT:
         return give(Verdict.REVERT, f"{span}: no gain of {min_effect:.1%}")
     if last:
-        return give(
-            Verdict.INCONCLUSIVE, f"{span}: no verdict within {limit} pairs, so the simpler configuration stays"
-        )
-    if evidence.noise_is_sure and hopeless(noise, min_effect, limit):
-        return give(
-            Verdict.TOO_NOISY,
-            f"{span}; one launch varies by {noise.launch_sd:.1f} %, too much to tell {min_effect:.1%}",
-        )
+        because = f"{span}: no verdict within {evidence.limit}, so the simpler configuration stays"
+        return give(Verdict.INCONCLUSIVE, because)
+    if evidence.hopeless_sd is not None:
+        because = f"{span}; one launch varies by {evidence.hopeless_sd:.1f} %, too much to tell {min_effect:.1%}"
+        return give(Verdict.TOO_NOISY, because)
     return give(Verdict.MORE, f"{span}; not decided yet")
 
 

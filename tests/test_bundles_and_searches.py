@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from optagent.agent.ledger import BUNDLE, ITEM, TRIAL, Experiment, Ledger, fold
+from optagent.agent.experiments import BUNDLE, ITEM, TRIAL, Experiment
+from optagent.agent.ledger import Ledger, fold
 from optagent.agent.plan.model import Status
 from optagent.agent.plan.read import read_plan
 from optagent.tools.journal_store import JournalStore

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from optagent.agent.bundling import Bundle, blamed_item, bundle_of, may_join, to_take_out, together, without
 from optagent.agent.change import Change, apply_change
-from optagent.agent.ledger import Failure
+from optagent.agent.experiments import Failure
 from optagent.agent.plan.model import Item, Risk
 from optagent.tools.calls.configuration import Configuration
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optagent.agent.cells import RETRIES, Cell, Wanted, hopeless, next_cell
-from optagent.agent.ledger import BASELINE, ITEM, TRIAL, Experiment, Run
+from optagent.agent.experiments import BASELINE, ITEM, TRIAL, Experiment, Run
 from optagent.tools.calls.configuration import Configuration
 
 TRY = Experiment("E0001", ITEM, "an item", Configuration("default"), "S001")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from optagent.agent.change import Change
 from optagent.agent.decide import StepKind, Verb, decide
-from optagent.agent.ledger import ITEM, Experiment
+from optagent.agent.experiments import ITEM, Experiment
 from optagent.agent.noise import Noise
 from optagent.agent.part_ids import root_of
 from optagent.agent.plan.model import Item, Plan, Risk, Status

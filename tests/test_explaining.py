@@ -15,8 +15,8 @@ from optagent.agent.change import Change
 from optagent.agent.commands import cli
 from optagent.agent.commands.planning import show_plan
 from optagent.agent.errors import BadInput
+from optagent.agent.experiments import ITEM, Experiment
 from optagent.agent.explaining import Explanation, explain, nearest
-from optagent.agent.ledger import ITEM, Experiment
 from optagent.agent.outcomes import Evidence, Outcome
 from optagent.agent.plan.model import Item, Plan, Risk, Status
 from optagent.agent.records import Attempt, Baseline, DeadEnd, Measurement, Option, Question

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from optagent.agent.change import Change, apply_change, change_body
 from optagent.agent.config import CampaignConfig, Principles
+from optagent.agent.experiments import Failure
 from optagent.agent.flag_combinations import EXCLUDED, IPC, WITHOUT_EFFECT, setup_of
 from optagent.agent.flag_facts import HARDWARE, RENAMED, UNREAD, canonical, has_no_nvlink
 from optagent.agent.flag_lint import Finding, is_of, lint, names_to_ask
-from optagent.agent.ledger import Failure
 from optagent.agent.preparing import prepare
 from optagent.agent.session import LedgerJournal, Session
 from optagent.tools.calls.configuration import Configuration, FlagValue

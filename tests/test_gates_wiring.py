@@ -11,9 +11,9 @@ from optagent.agent.cells import Cell
 from optagent.agent.change import Change
 from optagent.agent.config import CampaignConfig, Gate
 from optagent.agent.dead_ends import retry_condition
+from optagent.agent.experiments import BASELINE, CONFIRM, ITEM, Experiment, Failure
 from optagent.agent.gates.references import references_of
 from optagent.agent.gating import gate, mark_of
-from optagent.agent.ledger import BASELINE, CONFIRM, ITEM, Experiment, Failure
 from optagent.agent.nodes import Round, State, diagnose_node
 from optagent.agent.plan.model import Status
 from optagent.agent.plan.read import read_plan

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from optagent.agent import records
 from optagent.agent.change import Change
+from optagent.agent.experiments import Failure, Run
 from optagent.agent.handoff.model import Handoff
 from optagent.agent.jsonable import from_body, to_body
-from optagent.agent.ledger import Failure, Run
 from optagent.agent.plan.model import Item, Plan, Problem, Status
 from optagent.agent.records import Attempt, DeadEnd, Lesson
 from optagent.tools.calls.configuration import Configuration

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from optagent.agent.experiments import BASELINE, CONFIRM, ITEM, TRIAL, Experiment, Launches, Run
 from optagent.agent.judging import Rules, allowed_off, judgement
-from optagent.agent.ledger import BASELINE, CONFIRM, ITEM, TRIAL, Experiment, Launches, Run
 from optagent.agent.noise import Noise
 from optagent.agent.records import Baseline, Measurement
 from optagent.agent.verdict import Judgement, Verdict, geometric_mean

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from optagent.agent.change import Change, apply_change
+from optagent.agent.experiments import ITEM, Experiment, Failure
 from optagent.agent.known_failures import failed_identically, known_failures
-from optagent.agent.ledger import ITEM, Experiment, Failure
 from optagent.tools.calls.configuration import Configuration
 
 BASE = Configuration("cu128", {"tp-size": 8, "mem-fraction-static": 0.9}, {"NCCL_P2P_LEVEL": "SYS"}, {}, "a1")

@@ -15,11 +15,12 @@ from optagent.agent.change import Change, apply_change
 from optagent.agent.commands.going_on import decision_json
 from optagent.agent.config import parse_config
 from optagent.agent.decide import Decision, Verb
+from optagent.agent.experiments import Failure
 from optagent.agent.hand_off import compose
 from optagent.agent.handoff.read import read_handoff
 from optagent.agent.handoff.render import render_handoff
 from optagent.agent.jsonable import to_body
-from optagent.agent.ledger import Failure, Ledger
+from optagent.agent.ledger import Ledger
 from optagent.agent.nodes import Round, decide_node, orient_node, reconcile_node
 from optagent.agent.plan.model import Status
 from optagent.agent.plan.read import read_plan

@@ -11,11 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optagent.agent.change import Change
+from optagent.agent.experiments import BASELINE, CONFIRM, ITEM, Failure, Run
 from optagent.agent.jsonable import to_body
-from optagent.agent.ledger import BASELINE, CONFIRM, ITEM, Failure, Ledger, Run, fold, side_by_side, total_gain
+from optagent.agent.ledger import Ledger, fold
 from optagent.agent.plan.model import Status
 from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Lesson, Measurement, Question
 from optagent.agent.session import LedgerJournal
+from optagent.agent.total_gain import side_by_side, total_gain
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.journal_store import Draft, MemoryJournal
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from optagent.agent.cells import Cell
 from optagent.agent.config import CampaignConfig
-from optagent.agent.ledger import BASELINE, ITEM, Experiment, Ledger, Run
+from optagent.agent.experiments import BASELINE, ITEM, Experiment, Run
+from optagent.agent.ledger import Ledger
 from optagent.agent.measuring import measure, run_of
 from optagent.agent.session import LedgerJournal, Session
 from optagent.agent.validity import MORE_THAN_BASELINE, repetitive_shares, too_repetitive

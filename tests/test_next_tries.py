@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from optagent.agent.bundling import Bundle
 from optagent.agent.change import Change, apply_change
 from optagent.agent.decide import Decision, StepKind, Verb, decide
-from optagent.agent.ledger import TRIAL, Experiment, Failure, Run
+from optagent.agent.experiments import TRIAL, Experiment, Failure, Run
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Item, Plan, Risk, Status
 from optagent.agent.records import Baseline, Measurement

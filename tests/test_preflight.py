@@ -12,8 +12,8 @@ from optagent.agent.commands.going_on import go_on
 from optagent.agent.commands.preflight import check_usable
 from optagent.agent.commands.workspace import Silent, find_workspace
 from optagent.agent.errors import BadInput
+from optagent.agent.experiments import Run
 from optagent.agent.jsonable import to_body
-from optagent.agent.ledger import Run
 from optagent.agent.records import Baseline
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.journal_store import JournalStore

@@ -12,8 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from optagent.agent.change import Change
+from optagent.agent.experiments import BASELINE, ITEM, TRIAL, Experiment, Failure, Run
 from optagent.agent.families import names_of, runs_into
-from optagent.agent.ledger import BASELINE, ITEM, TRIAL, Experiment, Failure, Run
 from optagent.agent.noise import Noise
 from optagent.agent.outcomes import Block, Evidence, Outcome, blocks_of, outcomes_of, promise_of
 from optagent.agent.plan.model import Item

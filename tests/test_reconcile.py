@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from optagent.agent.change import Change
-from optagent.agent.ledger import ITEM, Experiment, Ledger
+from optagent.agent.experiments import ITEM, Experiment
+from optagent.agent.ledger import Ledger
 from optagent.agent.reconcile import Findings, Leftover, Outcome, check_claims, facts_of, find, sha256
 from optagent.agent.records import Claim
 from optagent.tools.calls.configuration import Configuration

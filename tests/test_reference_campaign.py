@@ -15,8 +15,9 @@ from typing import Any
 
 import pytest
 
+from optagent.agent.experiments import BASELINE, CONFIRM
 from optagent.agent.handoff.read import read_handoff
-from optagent.agent.ledger import BASELINE, CONFIRM, Ledger, fold
+from optagent.agent.ledger import Ledger, fold
 from optagent.agent.plan.model import Plan
 from optagent.agent.plan.read import read_plan
 from optagent.tools.journal_store import JournalStore

@@ -18,7 +18,7 @@ from optagent.agent.dead_ends import (
     with_earlier,
     worth_another_look,
 )
-from optagent.agent.ledger import Failure
+from optagent.agent.experiments import Failure
 from optagent.agent.reconcile import facts_of
 from optagent.agent.records import DeadEnd, Part
 from optagent.tools.calls.world import World

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from optagent.agent.candidates import candidates
 from optagent.agent.canonical import equal
 from optagent.agent.change import Change, change_body
-from optagent.agent.ledger import ITEM, Experiment, Failure
+from optagent.agent.experiments import ITEM, Experiment, Failure
 from optagent.agent.part_ids import is_part, root_of
 from optagent.agent.plan.model import Item, Plan, Risk, Status
 from optagent.agent.records import DeadEnd, Split, SplitPart

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 from optagent.agent.commands.printable import clip
@@ -11,9 +11,8 @@ from optagent.agent.commands.workspace import find_workspace, looking
 from optagent.agent.errors import BadInput
 from optagent.agent.explaining import Explanation, explain, nearest
 from optagent.agent.jsonable import to_body
-from optagent.agent.nodes import Round, situation_of
-from optagent.agent.orient import load_plan, orient
-from optagent.agent.reconciling import reconcile
+from optagent.agent.sitting import situation_now
+from optagent.agent.spending import about
 
 LONGEST = 320
 """Characters of a line: what a log says can be long, and all of it stands in --json."""
@@ -23,10 +22,7 @@ def explain_item(root: Path, name: str, *, as_json: bool) -> int:
     """Exit status 0. Raises BadInput when no item has that name."""
     session = looking(find_workspace(root))
     try:
-        orientation = orient(session)
-        round_ = Round(session, orientation, reconcile(session, orientation))
-        round_.orientation = replace(orientation, plan=load_plan(session))
-        situation, ledger = situation_of(round_), session.ledger
+        situation, ledger = situation_now(session), session.ledger
         told = explain(situation, name, ledger.experiments.values(), ledger.attempts)
         if told is None:
             meant = ", ".join(nearest(name, situation))
@@ -55,10 +51,10 @@ def screen(told: Explanation) -> list[str]:
         lines.append(f"  moved     from place {told.planned} to {told.place}: {told.moved}")
     lines.append(f"  promise   {promised}" + (f"; {told.expected_gain:+.1%} counted with" if told.place else ""))
     if told.place:
-        stated = f", {_time(told.cost.stated_s)} of it as the plan says" if told.cost.stated_s else ""
+        stated = f", {about(told.cost.stated_s)} of it as the plan says" if told.cost.stated_s else ""
         timed = "" if told.cost.timed else " (the time of a launch is assumed)"
         lines.append(f"  chance    {told.chance:.0%} that it is kept")
-        lines.append(f"  cost      about {told.cost.launches:.0f} launches, {_time(told.cost.seconds)}{stated}{timed}")
+        lines.append(f"  cost      about {told.cost.launches:.0f} launches, {about(told.cost.seconds)}{stated}{timed}")
     lines.append(f"  standing  {told.standing}: {told.because}")
     lines += _listed("evidence", told.evidence or ("none yet",))
     lines += _listed("changes", told.would_change or ("nothing that is known",))
@@ -67,9 +63,3 @@ def screen(told: Explanation) -> list[str]:
 
 def _listed(name: str, texts: tuple[str, ...]) -> list[str]:
     return [f"  {name if n == 0 else '':<9} {text}" for n, text in enumerate(texts)]
-
-
-def _time(seconds: float) -> str:
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

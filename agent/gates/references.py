@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from optagent.agent.experiments import CONFIRM, Experiment
 from optagent.agent.gates.limits import Asked, Limits, limits_for, limits_from_the_first
 from optagent.agent.gates.rules import GateResult, Held, judge_examined, was_compared
-from optagent.agent.ledger import CONFIRM, Experiment, Ledger
+from optagent.agent.ledger import Ledger
 from optagent.agent.numerics import between
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.gate import Comparison, Examined

@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from optagent.agent.ledger import BASELINE, Experiment, Ledger, fold, total_gain
+from optagent.agent.experiments import BASELINE, Experiment
+from optagent.agent.ledger import Ledger, fold
+from optagent.agent.total_gain import total_gain
 from optagent.tools.journal_store import JournalStore
 
 HERE = Path(__file__).resolve().parent

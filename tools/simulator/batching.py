@@ -88,7 +88,7 @@ class Engine:
     """The scheduler and what it works on. `slowdown` multiplies every duration, `accept_factor` the accept chance.
 
     `estimated` and `prefix_sharing` are the scenario's (`Scheduling`). A prefill batch of more than `most_prefill_tokens`
-    raises OutOfRoom. `seen` are the prompts in the prefix tree, `retracted` counts requests that were put back.
+    raises OutOfRoom. `seen` are the prompts in the prefix tree.
     """
 
     model: Model
@@ -106,7 +106,6 @@ class Engine:
     prefix_sharing: bool = False
     most_prefill_tokens: int | None = None
     seen: list[str] = field(default_factory=list)
-    retracted: int = 0
     _steps: int = 0
     _step_costs: dict[tuple[int, int], float] = field(default_factory=dict)
 
@@ -268,7 +267,6 @@ class Engine:
             job.cached_tokens = 0
             job.left_s = self.now_s
             self.waiting.append(job)
-            self.retracted += 1
 
     def _decode_along(self, tokens: int, before: int, seconds: float) -> None:
         """With mixed chunks, those that run get a token in each prefill pass."""
