@@ -18,7 +18,8 @@ T = TypeVar("T")
 def to_body(value: Any) -> Any:
     """The value as JSON types; fields that hold their default are left out."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: to_body(v) for f in fields(value) if (v := getattr(value, f.name)) != _default(f)}
+        held = ((f, getattr(value, f.name)) for f in fields(value))
+        return {f.name: to_body(v) for f, v in held if not _is_default(f, v)}
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Mapping):
@@ -56,6 +57,11 @@ def _value(hint: Any, value: Any) -> Any:
     if isinstance(hint, type) and issubclass(hint, Enum):
         return hint(value)
     return value
+
+
+def _is_default(f: Any, value: Any) -> bool:
+    default = _default(f)
+    return bool(value == default) and repr(value) == repr(default)  # 0, 0.0 and -0.0 are equal, and are not the same
 
 
 def _default(f: Any) -> Any:

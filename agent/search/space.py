@@ -37,8 +37,8 @@ class Axis:
     kind: Kind
     name: str
     values: tuple[Value, ...] = ()
-    low: float = 0
-    high: float = 0
+    low: float = 0.0
+    high: float = 0.0
     step: float | None = None
     integer: bool = False
 
