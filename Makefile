@@ -53,6 +53,12 @@ format: env ## put the code in shape
 benchmarks: env ## start-up times as ratios
 	@$(BIN)/python tests/benchmarks/startup.py
 
+campaign-benchmark: env ## whole campaigns beside four other ways to search (a quarter of an hour)
+	@$(BIN)/python tests/benchmarks/campaigns/run.py
+
+verdict-benchmark: env ## how often verdicts are wrong, and what they cost (long)
+	@$(BIN)/python tests/benchmarks/verdicts.py
+
 sglang-cpu: ## a real SGLang on the CPU, for the end-to-end tests (3.2 GB)
 	@$(PYTHON) tests/sglang_cpu/build.py
 
@@ -65,4 +71,4 @@ lock: ## write the lock files anew (needs uv)
 clean: ## remove everything that was made here
 	rm -rf $(VENV) .run .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
 
-.PHONY: help env run test test-sglang check format benchmarks sglang-cpu sglang-campaign lock clean
+.PHONY: help env run test test-sglang check format benchmarks campaign-benchmark verdict-benchmark sglang-cpu sglang-campaign lock clean

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 
-from optagent.agent.experiments import BASELINE, TRIAL, Experiment
+from optagent.agent.experiments import BASELINE, SURVEY, TRIAL, Experiment
 
 RETRIES = 1
 """An invalid run is repeated this often before the experiment counts as invalid."""
@@ -42,7 +42,7 @@ def next_cell(experiment: Experiment, seed: int, wanted: Wanted = Wanted()) -> C
     """
     if experiment.kind == BASELINE:
         return _missing(experiment, "baseline")
-    if experiment.kind == TRIAL:
+    if experiment.kind in (TRIAL, SURVEY):
         return _missing(experiment, "candidate")
     if experiment.pooled:
         return _unpaired(experiment, wanted)
@@ -51,21 +51,21 @@ def next_cell(experiment: Experiment, seed: int, wanted: Wanted = Wanted()) -> C
     pair = 1 + len(complete)
     for arm in _order(experiment.id, pair, seed):
         if pair not in (base if arm == "baseline" else candidate):
-            return _cell(experiment, arm, pair)
+            return cell_of(experiment, arm, pair)
     raise AssertionError("a pair that is complete is counted as one")
 
 
 def _missing(experiment: Experiment, arm: str) -> Cell | None:
     done = experiment.values(arm)
     missing = next((n for n in range(1, experiment.goal + 1) if n not in done), None)
-    return None if missing is None else _cell(experiment, arm, missing)
+    return None if missing is None else cell_of(experiment, arm, missing)
 
 
 def _unpaired(experiment: Experiment, wanted: Wanted) -> Cell:
     base, candidate = experiment.values("baseline"), experiment.values("candidate")
     if candidate and (wanted.arm == "baseline" or (wanted.baseline_due and not base)):
-        return _cell(experiment, "baseline", len(base) + 1)
-    return _cell(experiment, "candidate", len(candidate) + 1)
+        return cell_of(experiment, "baseline", len(base) + 1)
+    return cell_of(experiment, "candidate", len(candidate) + 1)
 
 
 def hopeless(experiment: Experiment) -> str | None:
@@ -77,7 +77,8 @@ def hopeless(experiment: Experiment) -> str | None:
     return None
 
 
-def _cell(experiment: Experiment, arm: str, pair: int) -> Cell:
+def cell_of(experiment: Experiment, arm: str, pair: int) -> Cell:
+    """The cell of this arm and pair, with as many retries as it had invalid runs."""
     attempt = sum(1 for r in experiment.runs if (r.arm, r.pair) == (arm, pair) and not r.valid)
     return Cell(experiment.id, arm, pair, attempt)
 

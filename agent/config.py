@@ -71,7 +71,7 @@ class Measuring(_Section):
     sittings; every launch of a verdict adds to what is known of it. A launch gets `runs` runs until the noise says how many
     are worth their time. With `pool`, all launches of the baseline count, and one more is made where `sentinel_every`
     experiments went by without; otherwise launches are held against each other in pairs. From
-    launches of `bundle_from_s` seconds on, safe items are tried together first (inf: never).
+    launches of `survey_from_s` seconds on, simple items are looked at together first (inf: never).
 
     `max_pairs` bounds one verdict, `confirm_pairs` are made at least of all kept changes against the first baseline.
     `guards` are metrics that must not get worse by more than the fraction given. `baseline_tolerance` is how far a
@@ -84,7 +84,7 @@ class Measuring(_Section):
     runs: int = Field(2, ge=1, le=20)
     pool: bool = True
     sentinel_every: int = Field(3, ge=1)
-    bundle_from_s: float = Field(120, ge=0)
+    survey_from_s: float = Field(45, ge=0)
     confirm_pairs: int = Field(4, ge=2)
     max_pairs: int = Field(12, ge=2)
     guards: dict[Annotated[str, Field(pattern=GUARDED)], Annotated[float, Field(gt=0)]] = {}

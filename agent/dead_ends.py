@@ -211,6 +211,10 @@ def blame_words(parts: Sequence[Part], words_of_failure: str) -> Blame:
     if len(parts) == 1:
         return Blame(parts[0], "it was the only change")
     text = words_of_failure.lower()
+    for says, settings in _SPEAKS_OF:
+        meant = [p for p in parts if any(re.fullmatch(settings, flag_name(name)) for name in p.change.flags)]
+        if says in text and len(meant) == 1:
+            return Blame(meant[0], f"{says!r} is about how many GPUs are used")
     words = [_words(part.change) for part in parts]
     found = []
     for index, mine in enumerate(words):
@@ -224,13 +228,18 @@ def blame_words(parts: Sequence[Part], words_of_failure: str) -> Blame:
 
 def _words(change: Change) -> set[str]:
     text = describe(change) + " " + " ".join(change.files.values())
-    return set(re.findall(r"[a-z]{4,}", text.lower().replace("_", " "))) - _COMMON_WORDS
+    words = set(re.findall(r"[a-z]{4,}", text.lower().replace("_", " "))) - _COMMON_WORDS
+    names = {flag_name(name) for name in change.flags}
+    return words | names | {name.replace("-", "_") for name in names}
 
 
+_SPEAKS_OF = (("invalid device ordinal", r"(?:tp|dp|pp)-size"),)
+"""What some failures are about without naming it: words of the failure, and the flags that they speak of."""
 _COMMON_WORDS = frozenset(
     {"enable", "disable", "backend", "file", "patch", "environment", "without", "size", "python", "import", "environ"}
-    | {"setdefault", "sitecustomize", "diff", "changes"}
+    | {"setdefault", "sitecustomize", "diff", "changes", "cuda", "memory"}
 )
+"""Words that failures speak of whatever was changed: every lack of memory is one of CUDA."""
 
 
 def cause_text(reading: LogReading) -> str:

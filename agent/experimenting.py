@@ -9,9 +9,19 @@ from optagent.agent.cells import Cell, Wanted, next_cell
 from optagent.agent.change import Change
 from optagent.agent.dead_ends import cause_text, log_evidence
 from optagent.agent.decide import Step, StepKind
-from optagent.agent.experiments import BASELINE, BUNDLE, CONFIRM, ITEM, TRIAL, Experiment, Failure, Launches
+from optagent.agent.experiments import (
+    BASELINE,
+    BUNDLE,
+    CONFIRM,
+    ITEM,
+    SURVEY,
+    TRIAL,
+    Experiment,
+    Failure,
+    Launches,
+)
 from optagent.agent.ids import next_id, number_of
-from optagent.agent.judging import Rules, judgement, series_for
+from optagent.agent.judging import Rules, ahead_of_all, judgement, series_for
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Status
 from optagent.agent.plan_sync import set_status
@@ -52,21 +62,27 @@ def begin(session: Session, step: Step) -> Experiment:
             "change": step.change or (item.change if item else None) or Change(),
             "pooled": session.config.measuring.pool,
         }
-        body |= {"item": item.id} if item is not None else {"items": [i.id for i in step.items]}
-        body |= {"goal": 1} if step.kind is StepKind.TRIAL else {}
+        body |= {"item": item.id} if item is not None else {"items": list(step.items), "among": list(step.among)}
+        body |= {"root": step.root} if step.root is not None else {}
+        body |= {"forecast": step.forecast} if step.forecast is not None else {}
+        body |= {"goal": 1} if step.kind in LOOKS else {}
+        body |= {"repeats": 1} if step.kind is StepKind.SURVEY else {}
         body |= {"removal": True, "candidate": step.without} if step.without is not None else {}
     session.note("experiment", body, str(body["id"]))
     if item is not None:
         set_status(session, item.id, Status.TRYING)
     begun = session.ledger.experiments[str(body["id"])]
-    _tell_costs(session, begun)
+    if step.judged is None:
+        _tell_costs(session, begun)
     return begun
 
 
 KIND_OF = {
     StepKind.BASELINE: BASELINE, StepKind.ITEM: ITEM, StepKind.CONFIRM: CONFIRM, StepKind.TRIAL: TRIAL,
-    StepKind.BUNDLE: BUNDLE,
+    StepKind.SURVEY: SURVEY, StepKind.BUNDLE: BUNDLE,
 }  # fmt: skip
+LOOKS = frozenset({StepKind.TRIAL, StepKind.SURVEY})
+"""Steps of one launch, after which nothing is decided about any item."""
 
 
 def _runs_wanted(session: Session) -> int:
@@ -79,7 +95,7 @@ def _runs_wanted(session: Session) -> int:
 
 def _tell_costs(session: Session, experiment: Experiment) -> None:
     """How many launches the verdict is expected to take, said before the first of them."""
-    if experiment.kind in (BASELINE, TRIAL, CONFIRM):
+    if experiment.kind in (BASELINE, TRIAL, SURVEY, CONFIRM):
         return
     ledger = session.ledger
     spread = ledger.spread_in(experiment.base.environment)
@@ -93,7 +109,14 @@ def _launches_wanted(session: Session) -> int:
     """Enough launches that the noise of this environment is known, and at least those that check the baseline."""
     measuring, environment = session.config.measuring, session.baseline().configuration.environment
     known = session.ledger.spread_in(environment).launch_df
-    return max(measuring.sentinel_launches, measuring.calibration_launches - known)
+    here = len(session.ledger.launches_of(session.baseline().configuration))
+    return max(1, measuring.sentinel_launches - here, measuring.calibration_launches - known if not known else 0)
+
+
+def launches_are_long(session: Session) -> bool:
+    """Whether a launch costs so much that several items are looked at in one."""
+    costs = costs_of(session.ledger.launch_s, session.ledger.run_s)
+    return costs is not None and costs.launch_s >= session.config.measuring.survey_from_s
 
 
 def _abandon(session: Session, experiment: Experiment) -> None:
@@ -139,6 +162,7 @@ def _rules(session: Session) -> Rules:
     return Rules(
         config.objective.direction, config.objective.min_effect, config.measuring.max_pairs,
         config.measuring.baseline_tolerance, config.measuring.guards, config.measuring.confirm_pairs,
+        launches_are_long(session) and config.measuring.pool,
     )  # fmt: skip
 
 
@@ -203,6 +227,8 @@ def progress(experiment: Experiment, cell: Cell) -> str:
         return f"{cell.pair} of {experiment.goal}"
     if experiment.kind == TRIAL:
         return "a point of the search"
+    if experiment.kind == SURVEY:
+        return "a combination of the survey"
     if cell.pair == 1 and cell.arm == "candidate":
         return "screen"
     return f"launch {cell.pair}" if experiment.pooled else f"pair {cell.pair}"
@@ -228,13 +254,23 @@ def judge(session: Session, experiment: Experiment) -> Judgement:
     ledger = session.ledger
     noise = (
         _noise_elsewhere(session, experiment)
-        if experiment.pooled
+        if experiment.pooled and experiment.kind != SURVEY
         else ledger.noise_in(experiment.base.environment, experiment.repeats)
     )
     return judgement(
         experiment, _rules(session), baseline=session.baseline(), base=ledger.launches_of(experiment.base),
         candidate=_launches(session, experiment), noise=noise,
     )  # fmt: skip
+
+
+def waits_for_gate(session: Session, experiment: Experiment) -> bool:
+    """Whether a survey's launch gave so much more than the baseline that it is kept if its output is right, which was not
+    looked at yet."""
+    if experiment.kind != SURVEY or experiment.failures or "candidate" in experiment.gated:
+        return False
+    ledger = session.ledger
+    base, noise = ledger.launches_of(experiment.base), ledger.noise_in(experiment.base.environment)
+    return ahead_of_all(experiment, _rules(session), base, noise)
 
 
 def let_go(session: Session, pid: int, start_time: float, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +12,10 @@ from optagent.agent.spread import Spread, spread_of
 from optagent.agent.verdict import geometric_mean
 from optagent.tools.calls.configuration import Configuration
 
-BASELINE, ITEM, CONFIRM, TRIAL, BUNDLE = "baseline", "item", "confirm", "trial", "bundle"
+BASELINE, ITEM, CONFIRM, TRIAL = "baseline", "item", "confirm", "trial"
+SURVEY, BUNDLE = "survey", "bundle"
 """Kinds of experiments: measuring the baseline, trying an item, holding the best against the first baseline, looking at
-one point of an item's search, trying several items at once."""
+one point of an item's search; looking at one combination of several items, and giving the best of them a verdict."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,33 @@ class Failure:
 
 
 @dataclass(frozen=True)
+class Forecast:
+    """What a survey expected of a combination before it was launched, in differences of logarithms where more is better: how
+    far it lies ahead of the baseline, what both are, and how well that was known (variances, and their covariance)."""
+
+    level: float
+    baseline: float
+    level_var: float
+    baseline_var: float
+    covariance: float
+
+    @property
+    def ahead_sd(self) -> float:
+        """Standard deviation of how far it lies ahead, before any launch."""
+        return math.sqrt(max(self.level_var + self.baseline_var - 2 * self.covariance, 0.0))
+
+    def after(self, value: float, noise: float) -> tuple[float, float]:
+        """(how far it is ahead of the baseline, standard deviation of that) after one launch with this logarithm of its
+        result and this noise: the update of two normal variables of which one was observed."""
+        surprise, total = value - self.level, self.level_var + noise**2
+        gained, moved = self.level_var / total, self.covariance / total
+        ahead = self.level - self.baseline + (gained - moved) * surprise
+        between = self.level_var - self.covariance
+        left = self.level_var + self.baseline_var - 2 * self.covariance - between**2 / total
+        return ahead, math.sqrt(max(left, 0.0))
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A change on the baseline, and all that happened to it. `verdict` is empty until it is settled, `latest` says
     whether a run or a failure came last. `gated` has an arm for each examination that it passed, `candidate_gate` is the
@@ -90,8 +119,9 @@ class Experiment:
 
     `repeats` is how many runs a launch gets. With `pooled` the candidate is held against all of the baseline's launches
     of this sitting, otherwise against those it makes pairs with. With `removal` the item is in the base already, and the
-    candidate is what is left without it. `items` are those that a bundle is made of. `versions` are those that the
-    candidate's environment ran on, where they were recorded."""
+    candidate is what is left without it. `items` are those that a combination is made of, `among` those that its survey
+    chooses from, `root` is the configuration without any of them, `forecast` what the survey expected. `versions` are
+    those that the candidate's environment ran on, where they were recorded."""
 
     id: str
     kind: str
@@ -106,6 +136,9 @@ class Experiment:
     pooled: bool = False
     removal: bool = False
     items: tuple[str, ...] = ()
+    among: tuple[str, ...] = ()
+    root: Configuration | None = None
+    forecast: Forecast | None = None
     runs: tuple[Run, ...] = ()
     failures: tuple[Failure, ...] = ()
     gated: tuple[str, ...] = ()

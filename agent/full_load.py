@@ -1,23 +1,26 @@
-"""The load that a memory setting has to stand before it is measured: the largest shape, at full concurrency."""
+"""What a server does not survive: the load that a memory setting has to stand (the largest shape, at full concurrency), and
+a run that it died of."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from optagent.agent.cells import Cell
-from optagent.agent.dead_ends import log_evidence
+from optagent.agent.dead_ends import cause_text, log_evidence
 from optagent.agent.experimenting import log_of, run_mark
-from optagent.agent.experiments import Experiment, Failure
+from optagent.agent.experiments import SURVEY, Experiment, Failure, Run
 from optagent.agent.search.choosing import is_memory_setting
 from optagent.agent.session import Session
 from optagent.tools.calls.bench import Bench, Workload
 from optagent.tools.calls.configuration import Configuration
-from optagent.tools.calls.logs import ReadLog
+from optagent.tools.calls.logs import LogReading, ReadLog
 
 MOST_AT_ONCE = 1024
 
 
 def wanted(experiment: Experiment, cell: Cell) -> bool:
     """Once for each experiment, before the first run of the candidate."""
-    first = cell.arm == "candidate" and not experiment.launches("candidate")
+    first = cell.arm == "candidate" and (experiment.kind == SURVEY or not experiment.launches("candidate"))
     return first and not experiment.removal and is_memory_setting(experiment.change)
 
 
@@ -42,10 +45,24 @@ def stand(session: Session, experiment: Experiment, cell: Cell, url: str) -> Fai
     ))  # fmt: skip
     if done.valid:
         return None
-    log = log_of(experiment, cell)
-    reading = session.toolbox.read_log(ReadLog(path=log))
-    kind = reading.cause.kind if reading.cause else "load-failed"
     why = "; ".join(done.invalid_because[:2])
     summary = f"does not stand {load.max_concurrency} requests at once: {why}"
+    log, reading = _read(session, experiment, cell)
     evidence = (*log_evidence(log, reading), *([done.result_file] if done.result_file else []))
-    return Failure("candidate", "load", kind, summary, evidence)
+    return Failure("candidate", "load", reading.cause.kind if reading.cause else "load-failed", summary, evidence)
+
+
+def death(session: Session, experiment: Experiment, cell: Cell, runs: Sequence[Run]) -> Failure | None:
+    """Why the server died of its last run, by its log; None when the run is valid, or the log tells of no death."""
+    if not runs or runs[-1].valid:
+        return None
+    log, reading = _read(session, experiment, cell)
+    if reading.cause is None or reading.status != "crashed":
+        return None
+    summary = f"died under the load: {cause_text(reading)}"
+    return Failure(cell.arm, "load", reading.cause.kind, summary, log_evidence(log, reading))
+
+
+def _read(session: Session, experiment: Experiment, cell: Cell) -> tuple[str, LogReading]:
+    log = log_of(experiment, cell)
+    return log, session.toolbox.read_log(ReadLog(path=log))

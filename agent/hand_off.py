@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from optagent.agent.change import describe
 from optagent.agent.errors import OptagentError
-from optagent.agent.experiments import BASELINE, CONFIRM, Experiment
+from optagent.agent.experiments import BASELINE, CONFIRM, SURVEY, Experiment
 from optagent.agent.handoff.model import Handoff
 from optagent.agent.ledger import Ledger
 from optagent.agent.orient import latest_handoff
@@ -16,6 +16,7 @@ from optagent.agent.records import Attempt, Claim, InFlight, Lesson, NextStep, P
 from optagent.agent.session import Session
 from optagent.agent.standing import Kind, Standing
 from optagent.agent.total_gain import total_gain
+from optagent.agent.verdict import Verdict
 from optagent.tools.calls.files import ListFolder, WriteText
 from optagent.tools.calls.world import World
 
@@ -121,8 +122,14 @@ def claims(session: Session, world: World, now: str) -> list[Claim]:
 
 
 def attempts(ledger: Ledger) -> list[Attempt]:
-    """One row an experiment, the failed ones included; what an earlier handoff told comes first."""
-    return [*ledger.attempts, *(_row(e) for e in ledger.experiments.values() if e.verdict and e.kind != BASELINE)]
+    """One row an experiment, the failed ones included; what an earlier handoff told comes first. The launches of a survey
+    that decided nothing have no rows: a lesson sums them up."""
+    done = (e for e in ledger.experiments.values() if e.verdict and e.kind != BASELINE)
+    return [*ledger.attempts, *(_row(e) for e in done if not _only_looked(e))]
+
+
+def _only_looked(e: Experiment) -> bool:
+    return e.kind == SURVEY and e.verdict == Verdict.INCONCLUSIVE
 
 
 def _row(e: Experiment) -> Attempt:
@@ -151,7 +158,23 @@ def _short(value: float | None) -> float | None:
 
 
 def _lessons(ledger: Ledger) -> list[Lesson]:
-    return [*ledger.lessons[-MOST_LESSONS:], *_split_apart(ledger)]
+    return [*ledger.lessons[-MOST_LESSONS:], *_split_apart(ledger), *_surveyed(ledger)]
+
+
+def _surveyed(ledger: Ledger) -> list[Lesson]:
+    """What the surveys looked at, all launches of one in one sentence."""
+    looks = [e for e in ledger.experiments.values() if e.kind == SURVEY and e.verdict]
+    if not looks:
+        return []
+    among = list(dict.fromkeys(i for e in looks for i in e.among))
+    failed = sum(e.verdict in (Verdict.FAILED, Verdict.INVALID) for e in looks)
+    kept = [e.id for e in looks if e.verdict == Verdict.KEEP]
+    took = f"kept for the time being: {', '.join(kept)}" if kept else "none was kept"
+    text = (
+        f"A survey looked at {len(looks)} combinations of {len(among)} items ({', '.join(among[:12])}), one launch each; "
+        f"{failed} did not run; {took}"
+    )
+    return [Lesson(text, (looks[0].id, looks[-1].id), True)]
 
 
 def _split_apart(ledger: Ledger) -> list[Lesson]:

@@ -6,15 +6,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from optagent.agent.bundling import MOST_LAUNCHES
 from optagent.agent.cells import hopeless
-from optagent.agent.experiments import BASELINE, BUNDLE, CONFIRM, TRIAL, Experiment, Launches
+from optagent.agent.experiments import BASELINE, BUNDLE, CONFIRM, SURVEY, TRIAL, Experiment, Launches
 from optagent.agent.guards import Guard
-from optagent.agent.noise import Noise, noise_of
+from optagent.agent.noise import Noise, believed, noise_of
 from optagent.agent.records import Baseline
 from optagent.agent.series import Made, Series, series_of
 from optagent.agent.verdict import MIN_PAIRS, Judgement, Verdict, gain, geometric_mean, judge, judge_series, screen
 
+MOST_LAUNCHES = 6
+"""Of a combination: one that gains shows it soon, and its items have their verdicts still before them either way."""
+SURE = 2.0
+"""Standard deviations by which a survey's combination must be ahead of the baseline, and by the minimum effect, to be kept.
+What came in so is taken out again item by item, and stays only where it is missed."""
 BY_CHANCE = 3.0
 """Standard deviations that a baseline may lie from its record."""
 
@@ -23,7 +27,8 @@ BY_CHANCE = 3.0
 class Rules:
     """What a verdict is given by, as the campaign is configured. `tolerance` is how far a baseline may lie from its record;
     `guards` are metrics that must not get worse, each with the loss that is allowed. `confirm_pairs` are made at least of
-    all kept changes together: what was kept is what came out high, so the sum of the effects says too much."""
+    all kept changes together: what was kept is what came out high, so the sum of the effects says too much. With `survey_first`
+    a survey comes before any verdict, and learns the noise on its way."""
 
     direction: str = "max"
     min_effect: float = 0.02
@@ -31,6 +36,7 @@ class Rules:
     tolerance: float = 0.03
     guards: Mapping[str, float] = field(default_factory=dict)
     confirm_pairs: int = 4
+    survey_first: bool = False
 
 
 def judgement(
@@ -46,9 +52,11 @@ def judgement(
     if reason := hopeless(experiment):
         return Judgement(Verdict.INVALID, reason)
     if experiment.kind == BASELINE:
-        return _baseline(experiment, baseline, rules.tolerance, noise)
+        return _baseline(experiment, baseline, rules, noise)
     if experiment.kind == TRIAL:
         return _trial(experiment, base, rules.direction)
+    if experiment.kind == SURVEY:
+        return _survey(experiment, rules, base, noise)
     if experiment.pooled:
         judged = _in_series(experiment, rules, base, candidate, noise)
     else:
@@ -126,31 +134,63 @@ def _trial(experiment: Experiment, base: Launches, direction: str) -> Judgement:
     if not base.values:
         return Judgement(Verdict.INCONCLUSIVE, f"{value:.4g} at this point of the search")
     better = math.expm1(gain(geometric_mean(base.values), value, direction) / 100)
-    because = f"{value:.4g} at this point of the search, {better:+.1%} against {len(base)} launches of the baseline"
+    because = f"{value:.4g} at this point of the search, {better:+.1%} against {_launches(len(base))} of the baseline"
     return Judgement(Verdict.INCONCLUSIVE, because, better)
+
+
+def _launches(number: int) -> str:
+    return f"{number} launch{'' if number == 1 else 'es'}"
+
+
+def _survey(experiment: Experiment, rules: Rules, base: Launches, noise: Noise | None) -> Judgement:
+    """A launch of a survey: kept at once where it is far ahead and its output is right, and one observation otherwise."""
+    judged = _trial(experiment, base, rules.direction)
+    if judged.verdict is Verdict.MORE:
+        return judged
+    judged = replace(judged, because=judged.because.replace("at this point of the search", "in the survey"))
+    if not ahead_of_all(experiment, rules, base, noise):
+        return judged
+    if "candidate" not in experiment.gated or experiment.candidate_waits:
+        return replace(judged, because=f"{judged.because}; its output was not held against the baseline's")
+    return replace(judged, verdict=Verdict.KEEP, because=f"{judged.because}, surely more than noise")
+
+
+def ahead_of_all(experiment: Experiment, rules: Rules, base: Launches, noise: Noise | None) -> bool:
+    """Whether the candidate is ahead of the baseline: by the minimum effect at the best guess, and surely by something."""
+    values = list(experiment.values("candidate").values())
+    if not values or not base.values:
+        return False
+    value, noise_sd = geometric_mean(values), believed(noise) / 100
+    if experiment.forecast is not None:
+        log = math.log(value) if rules.direction == "max" else -math.log(value)
+        ahead, by_chance = experiment.forecast.after(log, noise_sd)
+    else:
+        ahead = gain(geometric_mean(base.values), value, rules.direction) / 100
+        by_chance = noise_sd * math.sqrt(1 / len(values) + 1 / len(base))
+    return ahead >= max(math.log1p(rules.min_effect), SURE * by_chance)
 
 
 def allowed_off(tolerance: float, noise: Noise | None, launches: int, recorded: int) -> float:
     """How far a baseline may lie from its record (a fraction): the tolerance, or what the noise explains if that is more."""
-    if noise is None:
-        return tolerance
-    by_chance = BY_CHANCE * noise.launch_sd * math.sqrt(1 / launches + 1 / max(1, recorded))
+    sd = believed(None) if noise is None else noise.launch_sd
+    by_chance = BY_CHANCE * sd * math.sqrt(1 / launches + 1 / max(1, recorded))
     return max(tolerance, math.expm1(by_chance / 100))
 
 
-def _baseline(experiment: Experiment, baseline: Baseline, tolerance: float, noise: Noise | None) -> Judgement:
+def _baseline(experiment: Experiment, baseline: Baseline, rules: Rules, noise: Noise | None) -> Judgement:
     values = list(experiment.values("baseline").values())
-    if len(values) < experiment.goal:
+    enough = 1 if rules.survey_first and baseline.measurement is None else experiment.goal
+    if len(values) < enough:
         return Judgement(Verdict.MORE, f"{len(values)} of {experiment.goal} launches")
     mean = geometric_mean(values)
     spread = noise_of(values).launch_sd if len(values) > 1 else None
-    what = f"{mean:.4g} over {len(values)} launches" + (
+    what = f"{mean:.4g} over {_launches(len(values))}" + (
         f", one launch varies by {spread:.2f} %" if spread is not None else ""
     )
     record = baseline.measurement
     if record is None:
         return Judgement(Verdict.KEEP, f"{what}; nothing was recorded before")
-    off, allowed = mean / record.value - 1, allowed_off(tolerance, noise, len(values), record.runs)
+    off, allowed = mean / record.value - 1, allowed_off(rules.tolerance, noise, len(values), record.runs)
     holds = abs(off) <= allowed
     because = f"{what}; {off:+.1%} against the record of {record.value:.4g}" + (
         "" if holds else f", out of {allowed:.0%}"

@@ -11,7 +11,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from optagent.agent.change import change_from
-from optagent.agent.experiments import BASELINE, BUNDLE, ITEM, TRIAL, Experiment, Failure, Launches, Run
+from optagent.agent.experiments import (
+    BASELINE,
+    BUNDLE,
+    ITEM,
+    SURVEY,
+    TRIAL,
+    Experiment,
+    Failure,
+    Forecast,
+    Launches,
+    Run,
+)
 from optagent.agent.jsonable import from_body
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Status
@@ -55,7 +66,7 @@ class Ledger:
 
     `noise` is the spread of launches and runs by environment, `launch_s` and `run_s` what the latest of them took in seconds.
     `pools` are this sitting's launches by their configuration's fingerprint, `openings` how the latest answers of this
-    sitting began, by fingerprint and seed. Experiments by what they are: `bundles`,
+    sitting began, by fingerprint and seed. Experiments by what they are: `bundles` (of several items),
     `removals` and `trials` (of a search) by their item; `tried` are the items that were tried alone. `splits` are changes that
     were taken apart, by their item; `ranks` the places that the items had when the plan was first read.
 
@@ -255,12 +266,14 @@ def _experiment(ledger: Ledger, entry: Entry) -> None:
         id=b["id"], kind=b["kind"], title=b["title"], base=configuration_from(b["base"]), sitting=ledger.stretch,
         item=b.get("item"), change=change_from(b.get("change", {})), goal=b.get("goal", 0), began=entry.at,
         repeats=b.get("repeats", 1), pooled=b.get("pooled", False), removal=b.get("removal", False),
-        items=tuple(b.get("items", ())),
+        items=tuple(b.get("items", ())), among=tuple(b.get("among", ())),
+        root=configuration_from(b["root"]) if b.get("root") else None,
+        forecast=from_body(Forecast, b["forecast"]) if b.get("forecast") else None,
         candidate=configuration_from(b["candidate"]) if b.get("candidate") else None,
     )  # fmt: skip
     if b.get("item"):
         ledger.lifted.add(b["item"])
-    if b["kind"] == BUNDLE:
+    if b["kind"] in (BUNDLE, SURVEY):
         ledger.bundles.append(b["id"])
     if b.get("removal"):
         ledger.removals.setdefault(b["item"], []).append(b["id"])

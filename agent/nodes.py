@@ -14,12 +14,12 @@ from optagent.agent import experimenting as work
 from optagent.agent.bundling import bundles_of
 from optagent.agent.candidates import candidates
 from optagent.agent.canonical import mark
-from optagent.agent.cells import Cell
+from optagent.agent.cells import Cell, cell_of
 from optagent.agent.dead_ends import no_value_works
 from optagent.agent.decide import Decision, Verb, decide
 from optagent.agent.errors import BadInput
-from optagent.agent.experiments import BASELINE, Experiment, Failure
-from optagent.agent.full_load import stand
+from optagent.agent.experiments import BASELINE, SURVEY, Experiment, Failure
+from optagent.agent.full_load import death, stand
 from optagent.agent.gating import gate
 from optagent.agent.hand_off import write_handoff
 from optagent.agent.ids import next_id
@@ -154,9 +154,10 @@ def situation_of(round_: Round) -> Situation:
         confirmed=is_confirmed(ledger, baseline, first), drifted=output_drift(ledger, baseline),
         searches={item: [ledger.experiments[name] for name in names] for item, names in ledger.trials.items()},
         direction=config.objective.direction, seed=config.measuring.seed,
-        bundling=_launches_are_long(session), removals=ledger.removals, tried=frozenset(ledger.tried),
+        surveying=work.launches_are_long(session) and config.measuring.pool, experiments=tuple(ledger.experiments.values()),
+        removals=ledger.removals, tried=frozenset(ledger.tried),
         bundles=(
-            *bundles_of([ledger.experiments[name] for name in ledger.bundles], round_.plan.items),
+            *bundles_of([ledger.experiments[name] for name in ledger.bundles]),
             *kept_together(ledger.splits, ledger.experiments),
         ),
         splits=dict(ledger.splits), ranks=dict(ledger.ranks), evidence=_evidence(round_),
@@ -177,12 +178,6 @@ def _evidence(round_: Round) -> Evidence:
         min_effect=config.objective.min_effect,
         max_pairs=config.measuring.max_pairs,
     )
-
-
-def _launches_are_long(session: Session) -> bool:
-    """Whether a launch costs so much that several items are tried in one."""
-    costs = costs_of(session.ledger.launch_s, session.ledger.run_s)
-    return costs is not None and costs.launch_s >= session.config.measuring.bundle_from_s
 
 
 def _limits(session: Session) -> Limits:
@@ -263,7 +258,9 @@ def prepare_node(state: State, round_: Round) -> State:
     assert round_.decision is not None
     assert round_.decision.step is not None
     experiment = work.begin(session, round_.decision.step)
-    round_.judged = None
+    round_.judged = round_.decision.step.judged
+    if round_.judged is not None:
+        return {"following": "settle", "experiment": experiment.id}
     if experiment.latest:
         return {"following": "judge" if experiment.latest == "run" else "diagnose", "experiment": experiment.id}
     failure = prepare(session, experiment, round_.facts)
@@ -281,9 +278,13 @@ def _next_cell(session: Session, experiment: Experiment) -> State:
     cell = work.plan_cell(session, experiment)
     if cell is None:
         return {"following": "judge", "experiment": experiment.id}
+    return _launching(cell)
+
+
+def _launching(cell: Cell) -> State:
     return {
         "following": "launch",
-        "experiment": experiment.id,
+        "experiment": cell.experiment,
         "arm": cell.arm,
         "pair": cell.pair,
         "attempt": cell.attempt,
@@ -298,7 +299,7 @@ def _present(state: State, round_: Round) -> tuple[Experiment, Cell]:
 def launch_node(state: State, round_: Round) -> State:
     session = round_.session
     experiment, cell = _present(state, round_)
-    if work.measured_before(session, experiment, cell):
+    if work.measured_before(session, experiment, cell) and not work.waits_for_gate(session, experiment):
         return {"following": "measure", "pid": 0, "url": ""}
     launched = work.launch(session, experiment, cell)
     if launched.outcome != "ready" or launched.pid is None or launched.start_time is None:
@@ -309,6 +310,8 @@ def launch_node(state: State, round_: Round) -> State:
 def gate_node(state: State, round_: Round) -> State:
     session = round_.session
     experiment, cell = _present(state, round_)
+    if experiment.kind == SURVEY:
+        return _look(state, round_)
     failure = gate(session, experiment, cell, state["url"]) or stand(session, experiment, cell, state["url"])
     if failure is None:
         return {"following": "measure"}
@@ -319,10 +322,23 @@ def gate_node(state: State, round_: Round) -> State:
 def measure_node(state: State, round_: Round) -> State:
     session = round_.session
     experiment, cell = _present(state, round_)
-    measure(session, experiment, cell, state["url"])
+    runs = measure(session, experiment, cell, state["url"])
+    failure = death(session, experiment, cell, runs) if state["url"] else None
     if state["pid"]:
         work.let_go(session, state["pid"], state["start_time"], cell.name)
-    return {"following": "judge"}
+    return {"following": "judge"} if failure is None else _failed(session, experiment, failure)
+
+
+def _look(state: State, round_: Round) -> State:
+    """A launch of a survey: measured first, and gated where it stands out. After a crash only what is missing is done."""
+    session, url = round_.session, state["url"]
+    experiment, cell = _present(state, round_)
+    runs = [] if experiment.values("candidate") else measure(session, experiment, cell, url)
+    failure = death(session, experiment, cell, runs)
+    if failure is None and work.waits_for_gate(session, session.ledger.experiments[experiment.id]):
+        failure = gate(session, experiment, cell, url) or stand(session, experiment, cell, url)
+    work.let_go(session, state["pid"], state["start_time"], cell.name)
+    return {"following": "judge"} if failure is None else _failed(session, experiment, failure)
 
 
 def judge_node(state: State, round_: Round) -> State:
@@ -331,6 +347,8 @@ def judge_node(state: State, round_: Round) -> State:
     round_.judged = work.judge(session, experiment)
     if round_.judged.verdict is Verdict.MORE:
         return _next_cell(session, experiment)
+    if work.waits_for_gate(session, experiment):
+        return _launching(cell_of(experiment, "candidate", 1))
     return {"following": "settle"}
 
 

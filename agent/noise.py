@@ -17,6 +17,10 @@ DOUBT_FROM_PAIRS_ALONE = 4.0
 out low by chance is what keeps changes that do nothing; tests/benchmarks/verdicts.py shows how often that still happens."""
 
 
+USUAL_NOISE, USUAL_DF = 1.5, 2
+"""Per cent by which launches usually vary; beside what was seen it counts as so many degrees of freedom."""
+
+
 @dataclass(frozen=True)
 class Noise:
     """Standard deviation of one launch's result, in per cent of it, and the degrees of freedom it rests on."""
@@ -34,6 +38,14 @@ def noise_of(values: Sequence[float]) -> Noise:
     """The noise that repeated launches of one configuration show. Needs two values or more, all above zero."""
     logs = [100 * math.log(v) for v in values]
     return Noise(math.sqrt(_squares(logs) / (len(logs) - 1)), len(logs) - 1)
+
+
+def believed(noise: Noise | None) -> float:
+    """The standard deviation of a launch in per cent, as far as few launches can be believed."""
+    if noise is None:
+        return USUAL_NOISE
+    squares = noise.df * max(noise.launch_sd, NOISE_FLOOR) ** 2 + USUAL_DF * USUAL_NOISE**2
+    return math.sqrt(squares / (noise.df + USUAL_DF))
 
 
 def pooled(noises: Sequence[Noise]) -> Noise:

@@ -9,7 +9,7 @@ from optagent.agent.change import describe
 from optagent.agent.dead_ends import SLOW, retry_condition, says_nothing, with_earlier
 from optagent.agent.errors import OptagentError
 from optagent.agent.experimenting import arrange
-from optagent.agent.experiments import BASELINE, BUNDLE, CONFIRM, TRIAL, Experiment, Failure
+from optagent.agent.experiments import BASELINE, BUNDLE, CONFIRM, SURVEY, TRIAL, Experiment, Failure
 from optagent.agent.jsonable import to_body
 from optagent.agent.measuring import mean_of
 from optagent.agent.plan.model import Item, Plan, Status
@@ -35,14 +35,14 @@ def settle(session: Session, plan: Plan, experiment: Experiment, judged: Judgeme
     }, experiment.id)]  # fmt: skip
     if experiment.kind == BASELINE:
         drafts += _baseline_measured(session, experiment, judged)
-    elif experiment.kind == BUNDLE:
+    elif experiment.kind in (BUNDLE, SURVEY):
         drafts += _bundle_settled(session, experiment, judged)
     elif experiment.kind == TRIAL:
         drafts.append(_still_searching(experiment, judged))
     elif experiment.kind != CONFIRM:
         drafts += _item_settled(session, plan, experiment, judged, facts)
     session.journal.append_all(drafts)
-    items = [i for i in (experiment.item, *experiment.items) if i is not None]
+    items = [i for i in (experiment.item, *experiment.items, *experiment.among) if i is not None]
     if items:
         write_statuses(session, {i: session.ledger.item_status[i] for i in items if i in session.ledger.item_status})
     if experiment.kind != BASELINE:
@@ -59,15 +59,16 @@ def _baseline_measured(session: Session, experiment: Experiment, judged: Judgeme
 
 
 def _bundle_settled(session: Session, experiment: Experiment, judged: Judgement) -> list[Draft]:
-    """A bundle that gains is the baseline from here on; its items have their verdicts still before them either way."""
+    """A combination that gains is the baseline from here on; its items have their verdicts still before them either way."""
     if judged.verdict is not Verdict.KEEP:
         return []
-    result = f"{experiment.id}: kept together with others, to be looked at alone"
-    statuses = [
-        Draft("item-status", {"item": item, "status": Status.TRYING.value, "result": result})
-        for item in experiment.items
-    ]
-    return [Draft("baseline", to_body(_kept(session, experiment))), *statuses]
+    inside = f"{experiment.id}: kept together with others, to be looked at alone"
+    known = session.ledger.item_status
+    out = [i for i in experiment.among if i not in experiment.items and known.get(i) is Status.TRYING]
+    statuses = [(item, Status.TRYING, inside) for item in experiment.items]
+    statuses += [(item, Status.OPEN, f"{experiment.id}: out again, others gave more without it") for item in out]
+    bodies = [{"item": item, "status": status.value, "result": result} for item, status, result in statuses]
+    return [Draft("baseline", to_body(_kept(session, experiment))), *(Draft("item-status", b) for b in bodies)]
 
 
 def _still_searching(experiment: Experiment, judged: Judgement) -> Draft:

@@ -49,7 +49,8 @@ class BaselineCheck:
 class Situation:
     """The world as `decide` sees it. `noise_df_wanted` is how well the noise has to be known before items are tried.
     `drifted` says how the output of all kept changes together differs from the first baseline's, "" when it does not.
-    `searches` are the trials of items that name a range. With `bundling`, safe items may be tried together; `removals` are
+    `searches` are the trials of items that name a range. With `surveying`, simple items may be looked at together; `experiments`
+    are all of them, `bundles` the combinations that have their verdict; `removals` are
     the experiments in which an item was taken out again, `tried` the items that had an experiment of their own. `splits`
     are the changes that were taken apart, `ranks` the places that items had when the plan was first read, `evidence` is
     what moves items in the plan's order."""
@@ -83,7 +84,8 @@ class Situation:
     searches: Mapping[str, Sequence[Experiment]] = field(default_factory=dict)
     direction: str = "max"
     seed: int = 1
-    bundling: bool = False
+    surveying: bool = False
+    experiments: Sequence[Experiment] = ()
     bundles: tuple[Bundle, ...] = ()
     removals: Mapping[str, Sequence[str]] = field(default_factory=dict)
     tried: frozenset[str] = frozenset()

@@ -33,6 +33,13 @@ _GROUPS = (
     ("lora", re.compile(r"(?:\A|-)loras?(?:-|\Z)")),
     ("hicache", re.compile(r"hicache-|enable-hierarchical-cache\Z")),
     ("disaggregation", re.compile(r"disaggregation-")),
+    ("torch-compile", re.compile(r"(?:\A|-)torch-compile(?:-|\Z)")),
+    (
+        "layout",
+        re.compile(
+            r"(?:tp|dp|pp|ep|attn-dp|attn-cp|moe-dp|moe-dense-tp)-size\Z|enable-dp-(?:attention|lm-head)\Z|moe-a2a-backend\Z"
+        ),
+    ),
 )
 """Flags that are of one feature, by their first names: one of them alone is no trial of it."""
 

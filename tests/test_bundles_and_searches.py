@@ -1,4 +1,5 @@
-"""A campaign on the simulated deployment whose plan has safe items, which are tried together, and one with a range."""
+"""A campaign on the simulated deployment whose plan has simple items, one of them with a range and one that does not run: they
+are surveyed together, and then each gets a verdict of its own."""
 
 from __future__ import annotations
 
@@ -12,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from optagent.agent.experiments import BUNDLE, ITEM, TRIAL, Experiment
+from optagent.agent.experiments import BASELINE, ITEM, SURVEY, TRIAL, Experiment
 from optagent.agent.ledger import Ledger, fold
 from optagent.agent.plan.model import Status
 from optagent.agent.plan.read import read_plan
+from optagent.agent.survey.proposing import EACH, FEWEST
 from optagent.tools.journal_store import JournalStore
 
 PLAN = """# A small plan
@@ -38,12 +40,12 @@ change:
 expected_gain: 0..3 %
 ```
 
-## 3. Send tokens two at a time
+## 3. Reduce along a tree
 
 ```yaml
-id: pairs-of-tokens
+id: tree
 change:
-  flags: {stream-interval: 2}
+  env: {NCCL_ALGO: Tree}
 expected_gain: 0..3 %
 ```
 
@@ -57,7 +59,10 @@ risk: medium
 expected_gain: 0..8 %
 ```
 """
-SETTINGS = {"OPTAGENT_MEASURING__BUNDLE_FROM_S": "0", "OPTAGENT_MEASURING__RUNS": "1"}
+SETTINGS = {
+    f"OPTAGENT_MEASURING__{key}": value
+    for key, value in (("SURVEY_FROM_S", "0"), ("RUNS", "1"), ("CONFIRM_PAIRS", "2"))
+}
 
 
 @dataclass
@@ -97,37 +102,56 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
     return Done(ended.returncode, ended.stderr, json.loads(ended.stdout or "{}"), ledger, statuses)
 
 
-def test_the_safe_items_are_tried_together_first(done: Done) -> None:
-    bundle = done.of(BUNDLE)[0]
-    assert (bundle.items, bundle.verdict) == (("attention", "bold", "pairs-of-tokens"), "keep"), done.told
-    assert next(e for e in done.ledger.experiments.values() if e.kind in (BUNDLE, ITEM)).id == bundle.id
+def test_combinations_of_all_simple_items_are_looked_at_first(done: Done) -> None:
+    looks = done.of(SURVEY)
+    assert looks[0].id == next(e for e in done.ledger.experiments.values() if e.kind != BASELINE).id, done.told
+    assert {e.among for e in looks} == {looks[0].among}
+    assert set(looks[0].among) == set(done.statuses)
+    assert not done.of(TRIAL), "the range is searched by the survey"
+    launched = [e.candidate.fingerprint() for e in looks if e.candidate is not None]
+    assert len(launched) == len(set(launched)) <= FEWEST + EACH * len(done.statuses)
+    assert {len(e.runs) for e in looks} <= {0, 1}
 
 
-def test_each_of_them_is_then_taken_out_and_only_what_is_missed_stays(done: Done) -> None:
+def test_what_stands_out_is_kept_at_once_if_its_output_is_right(done: Done) -> None:
+    kept = [e for e in done.of(SURVEY) if e.verdict == "keep"]
+    assert kept, done.told
+    assert "attention" in kept[0].items
+    for e in done.of(SURVEY):
+        assert e.forecast is not None
+        assert ("candidate" in e.gated) == (e.verdict == "keep"), "nothing else is worth a gate"
+
+
+def test_what_does_not_run_fails_whatever_it_is_launched_with(done: Done) -> None:
+    looks = done.of(SURVEY)
+    assert [e.verdict == "failed" for e in looks] == ["tree" in e.items for e in looks], done.told
+    assert sum("tree" in e.items for e in looks) <= 3, "it is soon known which of them it is"
+    assert done.statuses["tree"] is Status.DEAD
+
+
+def test_each_that_came_in_is_then_taken_out_and_only_what_is_missed_stays(done: Done) -> None:
     out = {e.item: e.verdict for e in done.of(ITEM) if e.removal}
-    assert out == {"attention": "keep", "bold": "revert", "pairs-of-tokens": "revert"}, done.told
+    assert out["attention"] == "keep", done.told
+    assert out.get("bold", "revert") == "revert"
     assert done.statuses["attention"] is Status.KEPT
-    assert done.statuses["bold"] is done.statuses["pairs-of-tokens"] is Status.REVERTED
+    assert done.statuses["bold"] is Status.REVERTED
 
 
-def test_the_range_is_searched_and_its_best_value_tried_afresh(done: Done) -> None:
-    points = [e.change.flags["cuda-graph-max-bs"] for e in done.of(TRIAL)]
-    assert sorted(map(int, map(str, points))) == [1, 16, 256]
-    chosen = next(e for e in done.of(ITEM) if e.item == "graph-batch")
-    assert chosen.change.flags["cuda-graph-max-bs"] in (1, 16)
-    assert chosen.verdict == "keep"
-    assert len(chosen.values("candidate")) >= 2, "the search's own launches do not count"
+def test_of_the_range_a_small_value_stays(done: Done) -> None:
+    assert done.statuses["graph-batch"] is Status.KEPT
+    baseline = done.ledger.baseline
+    assert baseline is not None
+    assert baseline.configuration.flags["cuda-graph-max-bs"] in (1, 16)
 
 
 def test_what_is_left_is_what_helps(done: Done) -> None:
     assert done.status == 0, done.told
     baseline = done.ledger.baseline
     assert baseline is not None
-    configuration = baseline.configuration
-    assert configuration.flags["attention-backend"] == "triton"
-    assert "schedule-conservativeness" not in configuration.flags
-    assert "stream-interval" not in configuration.flags
-    assert "side by side in 4 pairs" in done.said["total_gain"]
+    assert baseline.configuration.flags["attention-backend"] == "triton"
+    assert "schedule-conservativeness" not in baseline.configuration.flags
+    assert baseline.configuration.env == {}
+    assert "side by side in 2 pairs" in done.said["total_gain"]
 
 
 def test_what_a_verdict_will_cost_is_said_before(done: Done) -> None:

@@ -1,112 +1,145 @@
-"""Several items at once: which may join, what comes after a bundle, and how an item is taken out again."""
+"""Items that came in together: which combinations count, what is recorded of them, and how an item is taken out again."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from optagent.agent.bundling import Bundle, blamed_item, bundle_of, may_join, to_take_out, together, without
+from optagent.agent.bundling import Bundle, bundles_of, to_take_out
 from optagent.agent.change import Change, apply_change
-from optagent.agent.experiments import Failure
-from optagent.agent.plan.model import Item, Risk
+from optagent.agent.config import CampaignConfig
+from optagent.agent.experiments import BUNDLE, ITEM, SURVEY, Experiment, Forecast
+from optagent.agent.plan.model import Item, Plan, Status
+from optagent.agent.records import Baseline, Measurement
+from optagent.agent.session import LedgerJournal, Session
+from optagent.agent.settling import settle
+from optagent.agent.verdict import Judgement, Verdict
 from optagent.tools.calls.configuration import Configuration
+from optagent.tools.dry import DryToolbox
+from optagent.tools.journal_store import MemoryJournal
+from optagent.tools.live import LiveToolbox
 
-BASE = Configuration("default", {"tp-size": 8, "page-size": 16}, {"NCCL_ALGO": "Ring"})
-
-
-def item(name: str, risk: Risk = Risk.LOW, **change: Any) -> Item:
-    return Item(name, name, 1, risk=risk, change=Change(**(change or {"flags": {name: 1}})))
-
-
-A, B, C, D, E = (item(name) for name in ("a", "b", "c", "d", "e"))
-MEDIUM = item("m", Risk.MEDIUM)
+BASE = Configuration("default", {"tp-size": 8})
+ROOT = Configuration("default", {"tp-size": 4})
+A, B, C, D = (Item(name, name, 1, change=Change(flags={f"enable-{name}": True})) for name in "abcd")
 
 
-@pytest.mark.parametrize(
-    ("one", "joins"),
-    [
-        (A, True),
-        (item("e", env={"NCCL_PROTO": "LL"}), True),
-        (MEDIUM, False),
-        (replace(A, risk=Risk.HIGH), False),
-        (replace(A, approval=True), False),
-        (replace(A, expected_gain=(-0.1, 0.0)), False),
-        (replace(A, expected_gain=(0.0, 0.1)), True),
-        (replace(A, change=None), False),
-        (item("p", patch="p.diff"), False),
-        (item("f", files={"sitecustomize.py": "x"}), False),
-        (item("v", environment="cu13"), False),
-    ],
-)
-def test_which_items_may_join(one: Item, joins: bool) -> None:
-    assert may_join(one) == joins
-
-
-def bundle(*items: Item, kept: bool = False, blamed: str = "") -> Bundle:
-    return Bundle("E0002", tuple(i.id for i in items), kept, BASE, blamed)
+def bundle(number: int, items: str, kept: bool = True, root: Configuration | None = ROOT) -> Bundle:
+    return Bundle(f"E{number:04d}", tuple(items), kept, BASE, root)
 
 
 @pytest.mark.parametrize(
-    ("runnable", "tried", "expected"),
+    ("bundles", "looked_at", "taken_out"),
     [
-        ([A, B, C, D], [], "abcd"),
-        ([A, B], [], ""),  # too few to save anything
-        ([A, B, MEDIUM, C], [], "abc"),
-        ([A, MEDIUM, C], [], ""),
-        ([A, B, C], [bundle(A, B, C)], ""),  # what gained nothing together goes on one by one
-        ([A, B, C, D], [bundle(A, B, C)], ""),
-        ([A, B, C, D, E], [bundle(A, B, C)], "de"),
-        ([A, B, C, D], [bundle(A, B, C, D, blamed="b")], "acd"),
-        ([A, B, C], [bundle(A, B, C, blamed="b")], "ac"),
-        ([A, B, C, D], [bundle(A, B, C, D, blamed="b"), bundle(A, C, D)], ""),
-        ([A, B, replace(C, change=A.change)], [], ""),  # two of them set the same flag
+        ([], [], ""),
+        ([bundle(2, "abc", kept=False)], [], ""),
+        ([bundle(2, "bcd")], [], ""),
+        ([bundle(2, "abc")], [], "E0002"),
+        ([bundle(2, "abc")], ["E0005"], ""),  # once
+        ([bundle(4, "abc")], ["E0003"], "E0004"),  # it was taken out before, and came in again
+        # the last one stands for all that were on then
+        ([bundle(2, "abc"), bundle(5, "bc")], [], ""),
+        ([bundle(2, "bc"), bundle(5, "abc")], [], "E0005"),
+        ([bundle(2, "abc"), bundle(5, "ab")], ["E0003"], "E0005"),
+        ([bundle(2, "abc"), bundle(5, "bc", kept=False)], [], "E0002"),
+        # a change that was kept and then taken apart is a bundle of its own
+        ([bundle(2, "abc", root=None)], [], "E0002"),
+        ([bundle(2, "abc", root=None), bundle(5, "bc")], [], "E0002"),
+        ([bundle(2, "abc"), bundle(5, "ad", root=None)], [], "E0005"),
+        ([bundle(9, "abc")], ["E0010"], ""),
+        ([bundle(10, "abc")], ["E0009"], "E0010"),
     ],
 )
-def test_what_is_tried_together_next(runnable: list[Item], tried: list[Bundle], expected: str) -> None:
-    assert "".join(i.id for i in bundle_of(runnable, tried)) == expected
+def test_what_came_in_together_is_taken_out_once(bundles: list[Bundle], looked_at: list[str], taken_out: str) -> None:
+    found = to_take_out(A, bundles, looked_at)
+    assert (found.experiment if found else "") == taken_out
 
 
-changes = st.dictionaries(
-    st.sampled_from(["a", "b", "tp-size", "page-size"]), st.integers(0, 9) | st.none(), min_size=1
-)
+def test_an_item_is_set_back_to_what_was_without_all_of_them() -> None:
+    assert bundle(2, "abc").before == ROOT
+    assert bundle(2, "abc", root=None).before == BASE
 
 
-@given(changes, changes)
-def test_taking_a_change_out_leaves_the_rest(one: dict[str, Any], other: dict[str, Any]) -> None:
-    """What is left is as if only the other change had been made, when the two set different flags."""
-    other = {k: v for k, v in other.items() if k not in one}
-    mine, theirs = Change(flags=one), Change(flags=other)
-    both = apply_change(apply_change(BASE, mine), theirs)
-    assert without(both, mine, BASE) == apply_change(BASE, theirs)
+def test_only_combinations_that_have_their_verdict_count() -> None:
+    looked = Experiment("E0002", SURVEY, "x", BASE, "S001", items=("a", "b"), root=ROOT, verdict="keep")
+    others = (
+        replace(looked, id="E0003", verdict="inconclusive"), replace(looked, id="E0004", verdict=""),
+        replace(looked, id="E0005", kind=ITEM, items=()),
+    )  # fmt: skip
+    assert bundles_of([looked, *others]) == (bundle(2, "ab"), bundle(3, "ab", kept=False))
 
 
-def test_a_bundle_is_all_of_its_changes() -> None:
-    made = together([A, item("e", env={"X": "1"}, flags={"b": True})])
-    assert (made.flags, made.env) == ({"a": 1, "b": True}, {"X": "1"})
+# What is recorded of a combination
+
+CHANGE = Change(flags={"enable-a": True, "enable-b": True})
+FORECAST = Forecast(4.7, 4.6, 0.01, 0.001, 0.0005)
+SETTLED = {"a": Status.OPEN, "b": Status.OPEN, "c": Status.TRYING, "d": Status.KEPT}
 
 
-@pytest.mark.parametrize(
-    ("text", "blamed"),
-    [
-        ("unrecognized arguments: --fuse-all 1", "fuse-all"),
-        ("ValueError: fuse_all is not supported", "fuse-all"),
-        ("CUDA out of memory", ""),
-        ("fuse-all and page-size exclude each other", ""),
-    ],
-)
-def test_a_failure_blames_the_item_it_speaks_of(text: str, blamed: str) -> None:
-    items = [item("fuse-all"), item("page-size")]
-    assert blamed_item(Failure("candidate", "launch", "config-error", text), items) == blamed
+@pytest.fixture
+def session(tmp_path: Path) -> Session:
+    config = CampaignConfig.model_validate({"name": "x", "deployment": {"kind": "simulator"}})
+    files = LiveToolbox(tmp_path, config.deployment, lambda text: None)
+    made = Session(config, DryToolbox(files), LedgerJournal(MemoryJournal()), Silent())
+    made.note("sitting", {"id": "S001"}, "S001")
+    made.note("baseline", Baseline(BASE, Measurement("output_throughput", 100.0, runs=2, verified=True), "as found"))
+    for item, status in SETTLED.items():
+        made.note("item-status", {"item": item, "status": status, "result": "before"})
+    return made
 
 
-def test_what_was_kept_together_is_taken_out_once() -> None:
-    kept, not_kept = bundle(A, B, C, kept=True), bundle(A, B)
-    assert to_take_out(A, [kept], []) == kept
-    assert to_take_out(A, [kept], ["E0005"]) is None
-    assert to_take_out(A, [kept], ["E0001"]) == kept, "it was taken out before, and came in again"
-    assert to_take_out(D, [kept], []) is None
-    assert to_take_out(A, [not_kept], []) is None
+class Silent:
+    """A narrator that says nothing."""
+
+    def tell(self, what: str, text: str) -> None: ...
+
+    def now(self, text: str) -> None: ...
+
+    def detail(self, text: str) -> None: ...
+
+
+def tried(session: Session, kind: str, verdict: Verdict) -> Experiment:
+    """The experiment on a and b, chosen from all four, and its verdict."""
+    body: dict[str, Any] = {
+        "id": "E0002", "kind": kind, "title": "2 of 4 items together", "base": BASE, "change": CHANGE, "items": ["a", "b"],
+        "among": ["a", "b", "c", "d"], "root": ROOT, "forecast": FORECAST, "goal": 1,
+        "candidate": apply_change(BASE, CHANGE),
+    }  # fmt: skip
+    session.note("experiment", body, "E0002")
+    session.note("run", {"experiment": "E0002", "run": {"arm": "candidate", "pair": 1, "value": 120.0}})
+    experiment = session.ledger.experiments["E0002"]
+    settle(session, Plan("p", (A, B, C, D)), experiment, Judgement(verdict, "so it was", 0.2), {})
+    return experiment
+
+
+def changed(session: Session) -> Mapping[str, Status]:
+    return {i: s for i, s in session.ledger.item_status.items() if s is not SETTLED[i]}
+
+
+@pytest.mark.parametrize("kind", [SURVEY, BUNDLE])
+def test_a_combination_that_gains_is_the_baseline_at_once(kind: str, session: Session) -> None:
+    experiment = tried(session, kind, Verdict.KEEP)
+    baseline = session.ledger.baseline
+    assert baseline is not None
+    assert baseline.configuration == experiment.candidate == apply_change(BASE, CHANGE)
+    assert baseline.measurement is not None
+    assert (baseline.measurement.value, baseline.measurement.verified) == (120.0, True)
+    assert changed(session) == {"a": Status.TRYING, "b": Status.TRYING, "c": Status.OPEN}
+    assert "E0002" in session.ledger.item_result["a"]
+    assert session.ledger.item_result["d"] == "before"
+    kept = bundles_of([session.ledger.experiments[name] for name in session.ledger.bundles])
+    assert [(b.items, b.kept, b.root) for b in kept] == [(("a", "b"), True, ROOT)]
+    assert (experiment.among, experiment.forecast) == (tuple("abcd"), FORECAST)
+
+
+@pytest.mark.parametrize("kind", [SURVEY, BUNDLE])
+@pytest.mark.parametrize("verdict", [Verdict.REVERT, Verdict.INCONCLUSIVE, Verdict.FAILED, Verdict.INVALID])
+def test_a_combination_that_does_not_gain_changes_nothing(kind: str, verdict: Verdict, session: Session) -> None:
+    tried(session, kind, verdict)
+    assert session.baseline().configuration == BASE
+    assert changed(session) == {}
+    assert session.ledger.dead_ends == {}

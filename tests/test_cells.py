@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optagent.agent.cells import RETRIES, Cell, Wanted, hopeless, next_cell
-from optagent.agent.experiments import BASELINE, ITEM, TRIAL, Experiment, Run
+from optagent.agent.experiments import BASELINE, ITEM, SURVEY, TRIAL, Experiment, Run
 from optagent.tools.calls.configuration import Configuration
 
 TRY = Experiment("E0001", ITEM, "an item", Configuration("default"), "S001")
@@ -132,8 +132,9 @@ def test_without_pairs_the_arm_comes_that_tells_more(done: tuple[str, ...], want
     assert (found.arm, found.pair) == (coming, 1 + sum(arm == coming for arm in done))
 
 
-def test_a_point_of_a_search_is_launched_once() -> None:
-    point = replace(TRY, kind=TRIAL, goal=1)
+@pytest.mark.parametrize("kind", [TRIAL, SURVEY])
+def test_a_point_of_a_search_or_a_survey_is_launched_once(kind: str) -> None:
+    point = replace(TRY, kind=kind, goal=1, pooled=True)
     only = cell(point)
     assert (only.arm, only.pair) == ("candidate", 1)
     assert next_cell(after(point, run(only)), 1) is None

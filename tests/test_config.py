@@ -92,6 +92,10 @@ def test_the_reference_campaign_s_own() -> None:
         ),
         ("[workload]\ndataset = 'custom'", 'optagent.toml:2: workload.prompts: dataset "custom" needs a JSONL file'),
         ("measuring.discard_first = 'perhaps'", "optagent.toml:2: measuring.discard_first: input should be a valid bool"),
+        (
+            "measuring.survey_from_s = -1",
+            "optagent.toml:2: measuring.survey_from_s: input should be greater than or equal to 0",
+        ),
         ("measuring.max_pairs = 1", "optagent.toml:2: measuring.max_pairs: input should be greater than or equal to 2"),
         (
             "measuring.guards = { p99_ttft_ms = 'much' }",

@@ -10,6 +10,7 @@ from optagent.agent.change import Change
 from optagent.agent.conditions import holds, parse_condition
 from optagent.agent.dead_ends import (
     blame,
+    blame_words,
     is_same_or_more,
     matching,
     no_value_works,
@@ -128,6 +129,38 @@ def test_words_that_all_parts_share_count_for_none() -> None:
     other = Part("other", change=Change(flags={"moe-runner-backend": "cutlass"}))
     assert blame([one, other], cause("the moe runner died")).part is None
     assert blame([one, other], cause("the moe runner died in triton")).part == one
+
+
+def part(**flags: bool | int | str) -> Part:
+    return Part("a part", change=Change(flags={name.replace("_", "-"): value for name, value in flags.items()}))
+
+
+GPUS, COPIES, PAGES, GRAPHS = part(tp=8), part(dp_size=2), part(page_size=64), part(cuda_graph_max_bs=8)
+MIXED, CHUNK = part(enable_mixed_chunk=True), part(chunked_prefill_size=4096)
+
+
+@pytest.mark.parametrize(
+    ("parts", "text", "expected"),
+    [
+        # some failures are about a setting that they do not name
+        ([PAGES, GPUS], "RuntimeError: CUDA error: invalid device ordinal", GPUS),
+        ([PAGES, COPIES], "RuntimeError: CUDA error: Invalid device ordinal", COPIES),
+        ([GPUS, COPIES], "RuntimeError: CUDA error: invalid device ordinal", None),
+        ([PAGES, GRAPHS], "RuntimeError: CUDA error: invalid device ordinal", None),
+        # every lack of memory is one of CUDA
+        ([GRAPHS, PAGES], "torch.OutOfMemoryError: CUDA out of memory", None),
+        ([GRAPHS, PAGES], "CUDA out of memory in graph capture", GRAPHS),
+        # a flag's whole name counts, and more than a word that it shares with others
+        ([PAGES, GPUS], "error: argument --tp-size: invalid int value", GPUS),
+        ([PAGES, GPUS], "AssertionError: tp_size must divide the heads", GPUS),
+        ([MIXED, CHUNK], "ValueError: chunked_prefill_size must be a multiple of the page", CHUNK),
+        ([MIXED, CHUNK], "error: argument --chunked-prefill-size: invalid int value", CHUNK),
+        ([MIXED, CHUNK], "unrecognized arguments: --enable-mixed-chunk", MIXED),
+    ],
+)
+def test_what_a_failure_speaks_of_is_to_blame(parts: list[Part], text: str, expected: Part | None) -> None:
+    assert blame_words(parts, text).part == expected
+    assert blame_words(parts[::-1], text).part == expected
 
 
 def test_of_one_part_it_is_always_that() -> None:

@@ -140,16 +140,7 @@ class Again(BaseException):
     """Raised when somebody asks a second time."""
 
 
-@pytest.fixture
-def ctrl_c_works() -> Iterator[None]:
-    """Where the tests run in the background, SIGINT may be ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
-    signal.signal(signal.SIGINT, before)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-@pytest.mark.usefixtures("ctrl_c_works")
 def test_the_first_request_interrupts_and_is_told(number: signal.Signals) -> None:
     told: list[str] = []
     handler = signal.getsignal(number)
@@ -160,7 +151,6 @@ def test_the_first_request_interrupts_and_is_told(number: signal.Signals) -> Non
 
 
 @pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.usefixtures("ctrl_c_works")
 def test_only_ctrl_c_asks_again(first: signal.Signals) -> None:
     told: list[str] = []
 

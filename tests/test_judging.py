@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from optagent.agent.experiments import BASELINE, CONFIRM, ITEM, TRIAL, Experiment, Launches, Run
-from optagent.agent.judging import Rules, allowed_off, judgement
-from optagent.agent.noise import Noise
+from optagent.agent.experiments import (
+    BASELINE,
+    BUNDLE,
+    CONFIRM,
+    ITEM,
+    SURVEY,
+    TRIAL,
+    Experiment,
+    Forecast,
+    Launches,
+    Run,
+)
+from optagent.agent.judging import MOST_LAUNCHES, Rules, ahead_of_all, allowed_off, judgement
+from optagent.agent.noise import NOISE_FLOOR, Noise, believed
 from optagent.agent.records import Baseline, Measurement
 from optagent.agent.verdict import Judgement, Verdict, geometric_mean
 from optagent.tools.calls.configuration import Configuration
@@ -192,7 +206,107 @@ def test_what_was_kept_is_confirmed_in_four_pairs() -> None:
     assert judged(four).verdict is Verdict.KEEP
 
 
-@pytest.mark.parametrize(("noise", "allowed"), [(None, 0.03), (Noise(0.5, 9), 0.03), (Noise(3.0, 9), 0.094)])
+# A survey
+
+
+LOOK = replace(TRY, kind=SURVEY, goal=1)
+RIGHT = replace(LOOK, gated=("candidate",))
+AT_110 = Forecast(math.log(110), math.log(100), 0.01**2, 0.005**2, 0.0)
+UNSURE = Forecast(math.log(100), math.log(100), 0.2**2, 0.2**2, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("experiment", "values", "pool", "verdict"),
+    [
+        (RIGHT, (), SIX, Verdict.MORE),
+        (RIGHT, (110.0,), SIX, Verdict.KEEP),
+        (LOOK, (110.0,), SIX, Verdict.INCONCLUSIVE),  # nobody looked at its output
+        (replace(RIGHT, candidate_gate={"held": False}), (110.0,), SIX, Verdict.INCONCLUSIVE),
+        (RIGHT, (102.7,), SIX, Verdict.KEEP),
+        (RIGHT, (102.7,), (100.0,), Verdict.INCONCLUSIVE),  # of one launch of the baseline little is known
+        (RIGHT, (101.5,), SIX, Verdict.INCONCLUSIVE),
+        (RIGHT, (100.0,), SIX, Verdict.INCONCLUSIVE),
+        (RIGHT, (80.0,), SIX, Verdict.INCONCLUSIVE),  # bad as it is, it settles nothing
+        (RIGHT, (110.0,), (), Verdict.INCONCLUSIVE),
+        # by what the survey expected
+        (replace(RIGHT, forecast=AT_110), (102.7,), (100.0,), Verdict.KEEP),
+        (replace(RIGHT, forecast=UNSURE), (110.0,), SIX, Verdict.INCONCLUSIVE),
+    ],
+)
+def test_a_launch_of_a_survey_is_kept_where_it_is_surely_ahead(
+    experiment: Experiment, values: tuple[float, ...], pool: tuple[float, ...], verdict: Verdict
+) -> None:
+    found = judged(replace(experiment, runs=runs("candidate", *values)), pool=pool)
+    assert found.verdict is verdict
+    if values:
+        assert "in the survey" in found.because
+        assert (found.effect is None) == (not pool)
+
+
+positive = st.floats(50, 200)
+
+
+@given(
+    st.lists(positive, min_size=1, max_size=4), positive, positive, st.floats(0.3, 5), st.sampled_from([None, AT_110])
+)
+def test_more_is_never_less_ahead(
+    pool: list[float], one: float, other: float, noise: float, forecast: Forecast | None
+) -> None:
+    less, more = (
+        ahead_of_all(
+            replace(LOOK, forecast=forecast, runs=runs("candidate", value)), Rules(), launches(*pool, of="E0000"),
+            Noise(noise, 5),
+        )
+        for value in sorted((one, other))
+    )  # fmt: skip
+    assert more >= less
+
+
+@given(st.lists(positive, min_size=1, max_size=4), positive)
+def test_less_of_a_latency_is_as_much_ahead_as_more_of_a_rate(pool: list[float], value: float) -> None:
+    rate, latency = (
+        ahead_of_all(
+            replace(LOOK, runs=runs("candidate", value**sign)), Rules(direction),
+            launches(*(v**sign for v in pool), of="E0000"), Noise(1.0, 5),
+        )
+        for sign, direction in ((1, "max"), (-1, "min"))
+    )  # fmt: skip
+    assert rate == latency
+
+
+@pytest.mark.parametrize(("kind", "verdict"), [(ITEM, Verdict.MORE), (BUNDLE, Verdict.INCONCLUSIVE)])
+def test_a_combination_has_to_show_its_gain_soon(kind: str, verdict: Verdict) -> None:
+    """Its items have their verdicts still before them either way."""
+    values = (101.0,) * MOST_LAUNCHES
+    assert judged(replace(POOLED, kind=kind, runs=runs("candidate", *values)), noise=Noise(1.0, 20)).verdict is verdict
+
+
+@pytest.mark.parametrize(
+    ("survey_first", "baseline", "verdict"),
+    [(True, Baseline(BASE), Verdict.KEEP), (False, Baseline(BASE), Verdict.MORE), (True, RECORDED, Verdict.MORE)],
+)
+def test_before_a_survey_one_launch_of_the_baseline_is_enough(
+    survey_first: bool, baseline: Baseline, verdict: Verdict
+) -> None:
+    found = judgement(
+        replace(MEASURE, runs=runs("baseline", 100.0)), Rules(survey_first=survey_first), baseline=baseline,
+        base=Launches(), candidate=Launches(), noise=None,
+    )  # fmt: skip
+    assert found.verdict is verdict
+
+
+# Noise that is believed
+
+
+@given(st.floats(0, 20), st.integers(1, 500))
+def test_few_launches_are_believed_less_than_many(launch_sd: float, df: int) -> None:
+    seen, usual = max(launch_sd, NOISE_FLOOR), believed(None)
+    assert min(seen, usual) - 1e-9 <= believed(Noise(launch_sd, df)) <= max(seen, usual) + 1e-9
+    assert abs(believed(Noise(launch_sd, df + 1)) - seen) <= abs(believed(Noise(launch_sd, df)) - seen) + 1e-9
+    assert believed(Noise(launch_sd, 10**7)) == pytest.approx(seen, rel=1e-3)
+
+
+@pytest.mark.parametrize(("noise", "allowed"), [(None, 0.046), (Noise(0.5, 9), 0.03), (Noise(3.0, 9), 0.094)])
 def test_a_noisy_baseline_may_lie_further_off(noise: Noise | None, allowed: float) -> None:
     assert allowed_off(0.03, noise, 2, 2) == pytest.approx(allowed, abs=0.001)
 

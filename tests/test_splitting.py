@@ -61,6 +61,14 @@ def shown(change: Change, base: Configuration | None = None) -> list[set[str]]:
             [{"enable-hicache", "hicache-ratio", "hicache-size"}, {"page-size"}],
         ),
         (
+            Change(flags={"enable-torch-compile": True, "page-size": 64, "torch-compile-max-bs": 8}),
+            [{"enable-torch-compile", "torch-compile-max-bs"}, {"page-size"}],
+        ),
+        (
+            Change(flags={"tp": 4, "dp_size": 2, "page-size": 64, "enable-dp-attention": True, "moe-a2a-backend": "deepep"}),
+            [{"tp", "dp_size", "enable-dp-attention", "moe-a2a-backend"}, {"page-size"}],
+        ),
+        (
             Change(flags={"disaggregation-mode": "decode", "disaggregation-ib-device": "mlx5_0"}),
             [{"disaggregation-mode", "disaggregation-ib-device"}],
         ),
@@ -71,12 +79,12 @@ def shown(change: Change, base: Configuration | None = None) -> list[set[str]]:
         # of what needs the other, on a bare server
         (Change(flags={"enable-prefill-cp": True, "cp-strategy": "zigzag"}), [{"enable-prefill-cp", "cp-strategy"}]),
         (Change(flags={"enable-eplb": True, "stream-interval": 2, "ep-size": 8, "tp-size": 8}),
-         [{"enable-eplb", "ep-size"}, {"stream-interval"}, {"tp-size"}]),
+         [{"enable-eplb", "ep-size", "tp-size"}, {"stream-interval"}]),
         (Change(flags={"attn-dp-size": 8, "tp-size": 8}), [{"attn-dp-size", "tp-size"}]),
         (Change(flags={"retraction-policy": "priority", "enable-priority-scheduling": True}),
          [{"retraction-policy", "enable-priority-scheduling"}]),
-        (Change(flags={"enable-dp-lm-head": True, "attn-dp-size": 1, "page-size": 4}),
-         [{"enable-dp-lm-head"}, {"attn-dp-size"}, {"page-size"}]),  # of no use together either: nothing holds them
+        (Change(flags={"cp-strategy": "zigzag", "page-size": 4}),
+         [{"cp-strategy"}, {"page-size"}]),  # of no use together either: nothing holds them
     ],
 )  # fmt: skip
 def test_the_parts_of_a_change(change: Change, parts: list[set[str]]) -> None:

@@ -113,6 +113,19 @@ def _sequence(space: Space) -> Iterator[Point]:
         yield {a.name: value_at(a, (0.5 + n * ratio ** -(i + 1)) % 1.0) for i, a in enumerate(space)}
 
 
+def spread_points(space: Space, most: int) -> list[Point]:
+    """At most so many points of the space, spread evenly: all of a small one, both ends of a single axis among them."""
+    number = size(space)
+    if number is not None and number <= most:
+        return list(points(space))
+    if len(space) == 1:
+        places = [n / (most - 1) for n in range(most)]
+        found: list[Point] = [{space[0].name: value_at(space[0], place)} for place in places]
+    else:
+        found = list(itertools.islice(_sequence(space), most))
+    return list({key(point): point for point in found}.values())
+
+
 def _candidates(space: Space) -> Iterator[Point]:
     number = size(space)
     if number is not None and number <= ENUMERATED:

@@ -1,8 +1,9 @@
-"""optagent itself on a virtual machine: its own sittings, with an owner who answers, until it has finished."""
+"""optagent itself on a virtual machine: its own sittings, with an owner who answers at once, until it has finished."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 from campaigns.deployment import Deployment
@@ -39,7 +40,12 @@ def carry(deployment: Deployment, model: Model, seed: int, budget_hours: float, 
     with JournalStore.open(folder / ".optagent" / "journal.db", create=True) as store:
         toolbox = VirtualToolbox(machine, folder)
         session = open_session(Workspace(folder, config), store, toolbox, Silent())
-        toolbox.before = lambda: keeper.hold(machine.gpu_hours, session.baseline().configuration)
+
+        def before() -> None:
+            keeper.hold(machine.gpu_hours, session.baseline().configuration)
+            _answer(session, session.ledger.open_questions())
+
+        toolbox.before = before
         try:
             ended = _sit(session)
         except Spent:
@@ -67,9 +73,13 @@ def _sit(session: Session) -> str:
             return "finished" if ended.verb is Verb.FINISH else ended.reason
         if ended.reason == "too-noisy":
             return ended.reason
-        for question in ended.questions:
-            session.note("answer", {"id": question.id, "answer": answer(question)}, question.id)
+        _answer(session, ended.questions)
     raise OptagentError(f"still asking after {MOST_SITTINGS} sittings: {ended.reason}")
+
+
+def _answer(session: Session, questions: Sequence[Question]) -> None:
+    for question in questions:
+        session.note("answer", {"id": question.id, "answer": answer(question)}, question.id)
 
 
 def answer(question: Question) -> str:

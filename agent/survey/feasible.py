@@ -1,0 +1,149 @@
+"""What failed launches of a survey say about other choices. Pure.
+
+A failure whose words name one level rules that level out. Otherwise every level of the choice that has never run is
+suspected; one that was the only suspect is guilty. For want of memory, whatever wants more than what failed fails too.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from optagent.agent.canonical import flag_name
+from optagent.agent.change import Change
+from optagent.agent.families import runs_into
+from optagent.agent.search.choosing import is_memory_setting
+from optagent.agent.search.feasible import FailedTrial, amount, ruled_out, takes_memory
+from optagent.agent.search.space import Point
+from optagent.agent.survey.factors import ENVIRONMENT, Choice, Factor, Level, Value, assignments, settings
+
+On = tuple[int, int]
+"""(factor, level)"""
+AGAIN, FORGIVEN = 0.9, 2.0
+"""A choice of which every level has run, and which failed all the same: how likely that is to happen again, and after how
+many other levels it is less likely by 1/e."""
+
+
+ELSEWHERE = 0.5
+"""How much of a failure is still expected in another serving environment."""
+MEMORY_KINDS = frozenset({"gpu-oom-weights", "gpu-oom-pool", "gpu-oom-graph-capture", "gpu-oom-runtime", "host-memory"})
+"""Want of memory has many causes at once: whatever wants as much in all of them fails too, and no single one is guilty."""
+WORDS_SAY_NOTHING = frozenset({"hang", "unknown", "load-failed", *MEMORY_KINDS})
+"""Kinds of which the words tell where it ended, and not why."""
+_WEIGHTS = re.compile(r"(?:tp|dp|pp|ep)-size\Z|speculative-draft-model-path\Z|quantization|\Adtype\Z|ep-num-redundant")
+"""Settings that say how much of the weights lies on one GPU."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A choice that failed: the kind of its cause (docs/diagnosis.md), and the level that its words name."""
+
+    choice: Choice
+    kind: str
+    blamed: On | None = None
+
+
+@dataclass
+class Feasible:
+    """How likely a choice is to run, after these failures and those choices that ran."""
+
+    factors: Sequence[Factor]
+    before: Mapping[str, Value]
+    failures: Sequence[Failed]
+    ran: Collection[Choice]
+    _points: dict[Choice, Point] = field(default_factory=dict)
+
+    def chance(self, choice: Choice) -> float:
+        """From 0 (known not to run) to 1 (nothing speaks against it)."""
+        if choice in self.ran:
+            return 1.0
+        failed = [FailedTrial(self._point(f.choice), f.kind) for f in self.failures]
+        if failed and ruled_out(self._point(choice), failed):
+            return 0.0
+        mine = on(choice)
+        chance = math.prod(1 - self._level(o).risk for o in mine - self._cleared)
+        for failure, suspects in zip(self.failures, self._suspects, strict=True):
+            chance *= 1 - self._again(choice, mine, failure, suspects)
+        return chance
+
+    def _again(self, choice: Choice, mine: frozenset[On], failure: Failed, suspects: frozenset[On]) -> float:
+        """How likely the choice meets this failure too."""
+        elsewhere = ELSEWHERE if self._environment(choice) != self._environment(failure.choice) else 1.0
+        if failure.kind in MEMORY_KINDS:
+            wanting = [o for o in on(failure.choice) if _wants_memory(self._level(o).change, failure.kind)]
+            shared = sum(any(self._as_much(o, w) for o in mine) for w in wanting) / max(1, len(wanting))
+            return elsewhere * AGAIN * shared**2
+        if suspects:
+            return elsewhere * len(suspects & mine) / len(suspects)
+        apart = sum(a != b for a, b in zip(choice, failure.choice, strict=True))
+        return elsewhere * AGAIN * math.exp(-max(0, apart - 1) / FORGIVEN)
+
+    def _as_much(self, one: On, other: On) -> bool:
+        """Whether a level wants at least as much memory as another one of its factor, as far as that can be told."""
+        if one[0] != other[0]:
+            return False
+        mine, theirs = settings(self._level(one).change), settings(self._level(other).change)
+        return one == other or (mine.keys() == theirs.keys() and all(_at_least(n, mine[n], theirs[n]) for n in mine))
+
+    def _level(self, o: On) -> Level:
+        return self.factors[o[0]].levels[o[1] - 1]
+
+    def _environment(self, choice: Choice) -> Value:
+        return self._point(choice).get(ENVIRONMENT)
+
+    def new(self, choice: Choice) -> int:
+        """How many of its levels have never run."""
+        return len(on(choice) - self._cleared)
+
+    @cached_property
+    def _cleared(self) -> frozenset[On]:
+        return frozenset().union(*(on(choice) for choice in self.ran))
+
+    @cached_property
+    def _suspects(self) -> list[frozenset[On]]:
+        blamed = [self._named(f) for f in self.failures]
+        known = frozenset(b for b in blamed if b is not None)
+        found = [self._of(f) if b is None else frozenset({b}) for f, b in zip(self.failures, blamed, strict=True)]
+        for _ in found:
+            known |= frozenset(next(iter(s)) for s in found if len(s) == 1)
+            found = [s & known if s & known else s for s in found]
+        return found
+
+    def _named(self, failure: Failed) -> On | None:
+        """The level that the failure names. One that has run in the same environment does not fail by itself: then it is
+        the company."""
+        here = self._environment(failure.choice)
+        ran = any(failure.blamed in on(c) and self._environment(c) == here for c in self.ran)
+        return None if ran or failure.kind in WORDS_SAY_NOTHING else failure.blamed
+
+    def _of(self, failure: Failed) -> frozenset[On]:
+        """Suspected are the levels that never ran; of them those whose settings usually meet this kind of cause."""
+        never = on(failure.choice) - self._cleared
+        usual = frozenset(o for o in never if runs_into(failure.kind, settings(self._level(o).change)))
+        return usual or never
+
+    def _point(self, choice: Choice) -> Point:
+        if choice not in self._points:
+            sets = (assignments(f, self.before)[n] for f, n in zip(self.factors, choice, strict=True))
+            self._points[choice] = {name: value for each in sets for name, value in each.items()}
+        return self._points[choice]
+
+
+def _wants_memory(change: Change, kind: str) -> bool:
+    of_weights = any(_WEIGHTS.search(flag_name(name)) for name in change.flags)
+    return of_weights or (kind != "gpu-oom-weights" and is_memory_setting(change))
+
+
+def _at_least(name: str, mine: Value, theirs: Value) -> bool:
+    if mine == theirs:
+        return True
+    here, there = amount(mine), amount(theirs)
+    return takes_memory(name) and here is not None and there is not None and here >= there
+
+
+def on(choice: Choice) -> frozenset[On]:
+    """The levels that are on in a choice."""
+    return frozenset((n, level) for n, level in enumerate(choice) if level)

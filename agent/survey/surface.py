@@ -1,0 +1,184 @@
+"""What a configuration is expected to give, from those that were measured: an additive Gaussian process. Pure.
+
+The logarithm of the objective is a constant, the effect of each factor's level, and a little that depends on the whole
+combination (additive Gaussian processes: Duvenaud, Nickisch and Rasmussen, NeurIPS 2011). Levels that are near each other,
+such as neighbouring values of one flag, have effects alike.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from optagent.agent.experiments import Forecast
+from optagent.agent.search.space import number_in
+from optagent.agent.survey.factors import Choice, Factor, Value, assignments
+
+SIZES = tuple((0.15, together) for together in (0.04, 0.003, 0.01, 0.08))
+"""Usual sizes: standard deviation of one level's effect (a difference of logarithms), and of what a combination gives beside
+the sum of its levels' effects. The first one holds until there is something to learn from."""
+MUCH_WORSE = 0.3
+"""What lies so far (a difference of logarithms) below the best is bad, and how bad says nothing about what is good."""
+LEARN_FROM = 5
+"""Observations from which on the sizes are taken from them."""
+FACTORS_ALIKE = 3.0
+"""Combinations that differ in so many factors are alike by 1/e in that."""
+MANY, NEAR = 4, 0.35
+"""Of so many values of a flag, those that lie so far apart along all of them are alike by 1/e; of fewer, those that differ
+by a factor of e."""
+ANYWHERE_SD = 20.0
+"""Of the constant."""
+SITTING_SD = 0.02
+"""By which all of a sitting lies off: the machine is not the same every day."""
+BELIEVED = 0.5
+"""Share of what the plan promises that is expected."""
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """A launch: the choice that it ran, the logarithm of its objective so that more is better, and its sitting."""
+
+    choice: Choice
+    value: float
+    sitting: str = ""
+
+
+class Surface:
+    """The posterior after `observations`; `noise` is the standard deviation of one of them (a fraction).
+
+    How large effects are here, and how much combinations give beside their sum, is what makes the observations most
+    likely, of a few usual sizes. Raises ValueError without observations.
+    """
+
+    def __init__(
+        self, factors: Sequence[Factor], before: Mapping[str, Value], observations: Sequence[Observation], noise: float
+    ) -> None:
+        if not observations:
+            raise ValueError("nothing was measured")
+        self._shapes = [_covariance(f, before) for f in factors]
+        self._promised = [BELIEVED * np.array([0.0, *(level.promise for level in f.levels)]) for f in factors]
+        self._seen = _as_array([o.choice for o in observations], len(factors))
+        self._sittings = [o.sitting for o in observations]
+        self._origin = float(np.median([o.value for o in observations]))
+        same = np.array([[one == other for other in self._sittings] for one in self._sittings], dtype=float)
+        measured = np.array([o.value for o in observations]) - self._origin
+        values = np.maximum(measured, measured.max() - MUCH_WORSE) - self._expected(self._seen)
+        apart = SITTING_SD**2 * same + (noise**2 + 1e-9) * np.eye(len(observations))
+        effects, together = self._parts(self._seen, self._seen)
+        best = -math.inf
+        for self._size in SIZES if len(observations) >= LEARN_FROM else SIZES[:1]:
+            root = np.linalg.cholesky(self._joined(effects, together) + apart)
+            half = np.linalg.solve(root, values)
+            likely = -0.5 * float(half @ half) - float(np.log(np.diag(root)).sum())
+            if likely > best + 1e-6:
+                best, size, self._root, self._weights = likely, self._size, root, np.linalg.solve(root.T, half)
+        self._size = size
+
+    def at(self, choices: Sequence[Choice]) -> tuple[Array, Array]:
+        """(mean, standard deviation) of the true value at each of the choices, without the noise of a launch."""
+        asked = _as_array(choices, len(self._shapes))
+        between = self._between(asked, self._seen)
+        mean = self._origin + self._expected(asked) + between @ self._weights
+        explained = np.linalg.solve(self._root, between.T)
+        effects = sum(shape[c, c] for shape, c in zip(self._shapes, asked.T, strict=True))
+        own = self._joined(np.asarray(effects), np.ones(len(choices)))
+        return mean, np.sqrt(np.maximum(own - np.sum(explained**2, axis=0), 1e-12))
+
+    def forecast(self, one: Choice, baseline: Choice) -> Forecast:
+        """What is expected of two choices together, in the sitting of the last observation."""
+        both = _as_array([one, baseline], len(self._shapes))
+        here = np.array([sitting == self._sittings[-1] for sitting in self._sittings], dtype=float)
+        between = self._between(both, self._seen) + SITTING_SD**2 * here
+        explained = np.linalg.solve(self._root, between.T)
+        spread = self._between(both, both) + SITTING_SD**2 - explained.T @ explained
+        mean = self._origin + self._expected(both) + between @ self._weights
+        return Forecast(float(mean[0]), float(mean[1]), float(spread[0, 0]), float(spread[1, 1]), float(spread[0, 1]))
+
+    def _expected(self, choices: NDArray[np.intp]) -> Array:
+        total = np.zeros(len(choices))
+        for promised, column in zip(self._promised, choices.T, strict=True):
+            total += promised[column]
+        return total
+
+    def _between(self, some: NDArray[np.intp], others: NDArray[np.intp]) -> Array:
+        return self._joined(*self._parts(some, others))
+
+    def _joined(self, effects: Array, together: Array) -> Array:
+        return ANYWHERE_SD**2 + self._size[0] ** 2 * effects + self._size[1] ** 2 * together
+
+    def _parts(self, some: NDArray[np.intp], others: NDArray[np.intp]) -> tuple[Array, Array]:
+        """How alike choices are by the sum of their levels, and as combinations."""
+        total = np.zeros((len(some), len(others)))
+        differing = np.zeros((len(some), len(others)))
+        for shape, a, b in zip(self._shapes, some.T, others.T, strict=True):
+            total += shape[np.ix_(a, b)]
+            differing += a[:, None] != b[None, :]
+        return total, np.asarray(np.exp(-differing / FACTORS_ALIKE))
+
+
+def _as_array(choices: Sequence[Choice], width: int) -> NDArray[np.intp]:
+    return np.array(choices, dtype=np.intp).reshape(len(choices), width)
+
+
+def _covariance(factor: Factor, before: Mapping[str, Value]) -> Array:
+    """Of the effects of the levels, the first of which is off and has none.
+
+    A level's effect is the sum of what its items add: that of an item which it needs is the same wherever that is on.
+    Values of one item have half of its effect in common, and more the nearer they are.
+    """
+    table = np.zeros((1 + len(factor.levels),) * 2)
+    own = [level.items[-1] for level in factor.levels]
+    for item in dict.fromkeys(own):
+        mine = [0, *(n for n, name in enumerate(own, 1) if name == item)]
+        table[np.ix_(mine, mine)] += _values_of_item(factor, mine, before)
+    for a, one in enumerate(factor.levels, 1):
+        for b, other in enumerate(factor.levels, 1):
+            common = set(one.items) & set(other.items)
+            table[a, b] += len(common) - (own[a - 1] == own[b - 1])
+    return _without_negative(table)
+
+
+def _values_of_item(factor: Factor, mine: Sequence[int], before: Mapping[str, Value]) -> Array:
+    """Of off and the levels of one item. Values that are near what they were before can do little."""
+    sets = [assignments(factor, before)[n] for n in mine]
+    changed = [name for name in sorted(factor.names) if any(s[name] != sets[0][name] for s in sets)]
+    near = np.mean([_alike([s[name] for s in sets]) for name in changed], axis=0) if changed else np.eye(len(sets))
+    return np.asarray((near - near[:, :1] - near[:1, :] + 1) / 2)
+
+
+def _without_negative(table: Array) -> Array:
+    """The nearest covariance: what a table of likenesses comes to may miss being one by a little."""
+    values, vectors = np.linalg.eigh(table)
+    return np.asarray((vectors * np.maximum(values, 0.0)) @ vectors.T)
+
+
+def _alike(values: Sequence[Value]) -> Array:
+    """How alike values of one flag are, from 0 to 1: equal or not, or by how near they are where all are numbers."""
+    distinct = {repr(v): v for v in values}
+    numbers = {text: None if isinstance(v, bool) else number_in(v) for text, v in distinct.items()}
+    known = sorted({n for n in numbers.values() if n is not None})
+    places = {n: _place(n, known) for n in known}
+    names = [repr(v) for v in values]
+    return np.array([[_pair(one, other, numbers, places) for other in names] for one in names])
+
+
+def _place(number: float, known: Sequence[float]) -> float:
+    """Where a number stands: by its rank among many, by its size among few."""
+    if len(known) >= MANY or number <= 0:
+        return known.index(number) / max(1, len(known) - 1) / NEAR
+    return math.log(number)
+
+
+def _pair(one: str, other: str, numbers: Mapping[str, float | None], places: Mapping[float, float]) -> float:
+    if one == other:
+        return 1.0
+    a, b = numbers[one], numbers[other]
+    if a is None or b is None:
+        return 0.0
+    return math.exp(-((places[a] - places[b]) ** 2))
