@@ -328,13 +328,14 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
 
 def _check_schema(connection: sqlite3.Connection, path: Path) -> int:
     """The schema version of the file, 0 when nothing was ever written to it."""
-    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    with _snapshot(connection):  # its writer may be making it between two looks
+        version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if version > SCHEMA_VERSION:
         raise JournalTooNew(
             f"{path} has journal version {version} and this optagent knows up to {SCHEMA_VERSION}:"
             f" use the optagent that wrote it, or a newer one"
         )
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     if not {"entries", "views"} <= tables if version else tables:
         raise JournalBroken(f"{path} is a database but not a journal; move it away or restore the journal from a copy")
     return version
@@ -347,6 +348,20 @@ def _ensure_schema(connection: sqlite3.Connection, path: Path) -> None:
         if _check_schema(connection, path) < SCHEMA_VERSION:
             for statement in _SCHEMA:
                 connection.execute(statement)
+
+
+@contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Everything that is read inside is of one moment."""
+    if connection.in_transaction:
+        yield
+        return
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
 
 
 @contextmanager
