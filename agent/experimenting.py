@@ -28,7 +28,7 @@ from optagent.agent.plan_sync import set_status
 from optagent.agent.reconcile import sha256
 from optagent.agent.reconciling import install, stop_server
 from optagent.agent.session import Session
-from optagent.agent.spending import costs_of, forecast, runs_wanted
+from optagent.agent.spending import baseline_launches, costs_of, forecast, runs_wanted
 from optagent.agent.verdict import Judgement
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.patch import RestoreCheckout
@@ -110,7 +110,7 @@ def _launches_wanted(session: Session) -> int:
     measuring, environment = session.config.measuring, session.baseline().configuration.environment
     known = session.ledger.spread_in(environment).launch_df
     here = len(session.ledger.launches_of(session.baseline().configuration))
-    return max(1, measuring.sentinel_launches - here, measuring.calibration_launches - known if not known else 0)
+    return baseline_launches(measuring.calibration_launches, measuring.sentinel_launches, known, here)
 
 
 def launches_are_long(session: Session) -> bool:

@@ -49,6 +49,13 @@ def runs_wanted(spread: Spread, costs: Costs | None, min_effect: float, usual: i
     return min(range(1, MOST_RUNS + 1), key=lambda runs: (round(cost(runs), 6), runs))
 
 
+def baseline_launches(calibration: int, sentinel: int, known: int, here: int) -> int:
+    """How often the baseline is launched in one go: until noise of which `known` degrees of freedom are there rests on
+    those that `calibration` launches give, and until `sentinel` launches were made in this sitting, with those that are
+    `here` already. So many launches in one go give one degree of freedom less."""
+    return 1 + max(0, calibration - 1 - known, sentinel - here - 1)
+
+
 @dataclass(frozen=True)
 class Forecast:
     """Launches that a verdict takes on average when the change gives the minimum effect; None when nothing is known."""

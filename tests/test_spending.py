@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optagent.agent.noise import Noise
-from optagent.agent.spending import MOST_RUNS, Costs, costs_of, forecast, runs_wanted
+from optagent.agent.spending import MOST_RUNS, Costs, baseline_launches, costs_of, forecast, runs_wanted
 from optagent.agent.spread import Spread, spread_of
 from optagent.agent.verdict import expected_launches, expected_pairs
 
@@ -38,6 +38,33 @@ def spread(launch_sd: float, run_sd: float) -> Spread:
 )
 def test_repeats_are_spent_where_they_buy_most(launch_sd: float, run_sd: float, costs: Costs, wanted: set[int]) -> None:
     assert runs_wanted(spread(launch_sd, run_sd), costs, 0.02, usual=2) in wanted
+
+
+@pytest.mark.parametrize(
+    ("calibration", "sentinel", "known", "here", "launches"),
+    [
+        (2, 2, 0, 0, 2),  # the first sitting
+        (2, 2, 0, 1, 2),  # after a survey that began with one launch: one alone would tell nothing of the noise
+        (2, 2, 5, 0, 2),  # a later sitting
+        (2, 2, 5, 1, 1),
+        (2, 2, 5, 9, 1),
+        (4, 2, 0, 0, 4),
+        (4, 2, 1, 3, 3),
+        (4, 1, 3, 0, 1),
+    ],
+)
+def test_the_baseline_is_launched_until_it_tells_enough(
+    calibration: int, sentinel: int, known: int, here: int, launches: int
+) -> None:
+    assert baseline_launches(calibration, sentinel, known, here) == launches
+
+
+@given(st.integers(2, 12), st.integers(1, 12), st.integers(0, 20), st.integers(0, 20))
+def test_one_go_makes_the_noise_known(calibration: int, sentinel: int, known: int, here: int) -> None:
+    launches = baseline_launches(calibration, sentinel, known, here)
+    assert launches >= 1
+    assert known + launches - 1 >= calibration - 1
+    assert here + launches >= sentinel
 
 
 @pytest.mark.parametrize(
