@@ -53,7 +53,7 @@ format: env ## put the code in shape
 benchmarks: env ## start-up times as ratios
 	@$(BIN)/python tests/benchmarks/startup.py
 
-campaign-benchmark: env ## whole campaigns beside four other ways to search (a quarter of an hour)
+campaign-benchmark: env ## whole campaigns beside four other ways to search (long)
 	@$(BIN)/python tests/benchmarks/campaigns/run.py
 
 verdict-benchmark: env ## how often verdicts are wrong, and what they cost (long)

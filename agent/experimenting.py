@@ -8,7 +8,6 @@ from __future__ import annotations
 from optagent.agent.cells import Cell, Wanted, next_cell
 from optagent.agent.change import Change
 from optagent.agent.dead_ends import cause_text, log_evidence
-from optagent.agent.decide import Step, StepKind
 from optagent.agent.experiments import (
     BASELINE,
     BUNDLE,
@@ -29,6 +28,7 @@ from optagent.agent.reconcile import sha256
 from optagent.agent.reconciling import install, stop_server
 from optagent.agent.session import Session
 from optagent.agent.spending import baseline_launches, costs_of, forecast, runs_wanted
+from optagent.agent.steps import Step, StepKind
 from optagent.agent.verdict import Judgement
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.patch import RestoreCheckout
@@ -64,7 +64,7 @@ def begin(session: Session, step: Step) -> Experiment:
         }
         body |= {"item": item.id} if item is not None else {"items": list(step.items), "among": list(step.among)}
         body |= {"root": step.root} if step.root is not None else {}
-        body |= {"forecast": step.forecast} if step.forecast is not None else {}
+        body |= {"outlook": step.outlook} if step.outlook is not None else {}
         body |= {"goal": 1} if step.kind in LOOKS else {}
         body |= {"repeats": 1} if step.kind is StepKind.SURVEY else {}
         body |= {"removal": True, "candidate": step.without} if step.without is not None else {}
@@ -113,10 +113,11 @@ def _launches_wanted(session: Session) -> int:
     return baseline_launches(measuring.calibration_launches, measuring.sentinel_launches, known, here)
 
 
-def launches_are_long(session: Session) -> bool:
+def surveys(session: Session) -> bool:
     """Whether a launch costs so much that several items are looked at in one."""
+    measuring = session.config.measuring
     costs = costs_of(session.ledger.launch_s, session.ledger.run_s)
-    return costs is not None and costs.launch_s >= session.config.measuring.survey_from_s
+    return measuring.pool and costs is not None and costs.launch_s >= measuring.survey_from_s
 
 
 def _abandon(session: Session, experiment: Experiment) -> None:
@@ -162,7 +163,7 @@ def _rules(session: Session) -> Rules:
     return Rules(
         config.objective.direction, config.objective.min_effect, config.measuring.max_pairs,
         config.measuring.baseline_tolerance, config.measuring.guards, config.measuring.confirm_pairs,
-        launches_are_long(session) and config.measuring.pool,
+        surveys(session),
     )  # fmt: skip
 
 

@@ -85,7 +85,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Outlook:
     """What a survey expected of a combination before it was launched, in differences of logarithms where more is better: how
     far it lies ahead of the baseline, what both are, and how well that was known (variances, and their covariance)."""
 
@@ -96,8 +96,13 @@ class Forecast:
     covariance: float
 
     @property
+    def ahead(self) -> float:
+        """How far it lies ahead of the baseline, before any launch."""
+        return self.level - self.baseline
+
+    @property
     def ahead_sd(self) -> float:
-        """Standard deviation of how far it lies ahead, before any launch."""
+        """Standard deviation of `ahead`."""
         return math.sqrt(max(self.level_var + self.baseline_var - 2 * self.covariance, 0.0))
 
     def after(self, value: float, noise: float) -> tuple[float, float]:
@@ -105,7 +110,7 @@ class Forecast:
         result and this noise: the update of two normal variables of which one was observed."""
         surprise, total = value - self.level, self.level_var + noise**2
         gained, moved = self.level_var / total, self.covariance / total
-        ahead = self.level - self.baseline + (gained - moved) * surprise
+        ahead = self.ahead + (gained - moved) * surprise
         between = self.level_var - self.covariance
         left = self.level_var + self.baseline_var - 2 * self.covariance - between**2 / total
         return ahead, math.sqrt(max(left, 0.0))
@@ -120,7 +125,7 @@ class Experiment:
     `repeats` is how many runs a launch gets. With `pooled` the candidate is held against all of the baseline's launches
     of this sitting, otherwise against those it makes pairs with. With `removal` the item is in the base already, and the
     candidate is what is left without it. `items` are those that a combination is made of, `among` those that its survey
-    chooses from, `root` is the configuration without any of them, `forecast` what the survey expected. `versions` are
+    chooses from, `root` is the configuration without any of them, `outlook` what the survey expected. `versions` are
     those that the candidate's environment ran on, where they were recorded."""
 
     id: str
@@ -138,7 +143,7 @@ class Experiment:
     items: tuple[str, ...] = ()
     among: tuple[str, ...] = ()
     root: Configuration | None = None
-    forecast: Forecast | None = None
+    outlook: Outlook | None = None
     runs: tuple[Run, ...] = ()
     failures: tuple[Failure, ...] = ()
     gated: tuple[str, ...] = ()

@@ -153,10 +153,6 @@ def _row(e: Experiment) -> Attempt:
     )
 
 
-def _short(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
-
-
 def _lessons(ledger: Ledger) -> list[Lesson]:
     return [*ledger.lessons[-MOST_LESSONS:], *_split_apart(ledger), *_surveyed(ledger)]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from optagent.agent.cells import hopeless
 from optagent.agent.experiments import BASELINE, BUNDLE, CONFIRM, SURVEY, TRIAL, Experiment, Launches
 from optagent.agent.guards import Guard
-from optagent.agent.noise import Noise, believed, noise_of
+from optagent.agent.noise import Noise, noise_of, with_usual
 from optagent.agent.records import Baseline
 from optagent.agent.series import Made, Series, series_of
 from optagent.agent.verdict import MIN_PAIRS, Judgement, Verdict, gain, geometric_mean, judge, judge_series, screen
@@ -54,7 +54,7 @@ def judgement(
     if experiment.kind == BASELINE:
         return _baseline(experiment, baseline, rules, noise)
     if experiment.kind == TRIAL:
-        return _trial(experiment, base, rules.direction)
+        return _looked_at(experiment, base, rules.direction, "at this point of the search")
     if experiment.kind == SURVEY:
         return _survey(experiment, rules, base, noise)
     if experiment.pooled:
@@ -125,16 +125,16 @@ def _metric(launches: Launches, name: str) -> list[float]:
     return [metrics[name] for metrics in launches.metrics if name in metrics]
 
 
-def _trial(experiment: Experiment, base: Launches, direction: str) -> Judgement:
-    """A point of a search is looked at, never kept: the best of them is then held against the baseline afresh."""
+def _looked_at(experiment: Experiment, base: Launches, direction: str, where: str) -> Judgement:
+    """One launch of a search or a survey: it settles nothing. What came out best is held against the baseline afresh."""
     values = list(experiment.values("candidate").values())
     if len(values) < experiment.goal:
         return Judgement(Verdict.MORE, "nothing measured yet")
     value = geometric_mean(values)
     if not base.values:
-        return Judgement(Verdict.INCONCLUSIVE, f"{value:.4g} at this point of the search")
+        return Judgement(Verdict.INCONCLUSIVE, f"{value:.4g} {where}")
     better = math.expm1(gain(geometric_mean(base.values), value, direction) / 100)
-    because = f"{value:.4g} at this point of the search, {better:+.1%} against {_launches(len(base))} of the baseline"
+    because = f"{value:.4g} {where}, {better:+.1%} against {_launches(len(base))} of the baseline"
     return Judgement(Verdict.INCONCLUSIVE, because, better)
 
 
@@ -144,11 +144,8 @@ def _launches(number: int) -> str:
 
 def _survey(experiment: Experiment, rules: Rules, base: Launches, noise: Noise | None) -> Judgement:
     """A launch of a survey: kept at once where it is far ahead and its output is right, and one observation otherwise."""
-    judged = _trial(experiment, base, rules.direction)
-    if judged.verdict is Verdict.MORE:
-        return judged
-    judged = replace(judged, because=judged.because.replace("at this point of the search", "in the survey"))
-    if not ahead_of_all(experiment, rules, base, noise):
+    judged = _looked_at(experiment, base, rules.direction, "in the survey")
+    if judged.verdict is Verdict.MORE or not ahead_of_all(experiment, rules, base, noise):
         return judged
     if "candidate" not in experiment.gated or experiment.candidate_waits:
         return replace(judged, because=f"{judged.because}; its output was not held against the baseline's")
@@ -160,10 +157,10 @@ def ahead_of_all(experiment: Experiment, rules: Rules, base: Launches, noise: No
     values = list(experiment.values("candidate").values())
     if not values or not base.values:
         return False
-    value, noise_sd = geometric_mean(values), believed(noise) / 100
-    if experiment.forecast is not None:
+    value, noise_sd = geometric_mean(values), with_usual(noise) / 100
+    if experiment.outlook is not None:
         log = math.log(value) if rules.direction == "max" else -math.log(value)
-        ahead, by_chance = experiment.forecast.after(log, noise_sd)
+        ahead, by_chance = experiment.outlook.after(log, noise_sd)
     else:
         ahead = gain(geometric_mean(base.values), value, rules.direction) / 100
         by_chance = noise_sd * math.sqrt(1 / len(values) + 1 / len(base))
@@ -172,7 +169,7 @@ def ahead_of_all(experiment: Experiment, rules: Rules, base: Launches, noise: No
 
 def allowed_off(tolerance: float, noise: Noise | None, launches: int, recorded: int) -> float:
     """How far a baseline may lie from its record (a fraction): the tolerance, or what the noise explains if that is more."""
-    sd = believed(None) if noise is None else noise.launch_sd
+    sd = with_usual(None) if noise is None else noise.launch_sd
     by_chance = BY_CHANCE * sd * math.sqrt(1 / launches + 1 / max(1, recorded))
     return max(tolerance, math.expm1(by_chance / 100))
 

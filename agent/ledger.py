@@ -19,8 +19,8 @@ from optagent.agent.experiments import (
     TRIAL,
     Experiment,
     Failure,
-    Forecast,
     Launches,
+    Outlook,
     Run,
 )
 from optagent.agent.jsonable import from_body
@@ -268,7 +268,7 @@ def _experiment(ledger: Ledger, entry: Entry) -> None:
         repeats=b.get("repeats", 1), pooled=b.get("pooled", False), removal=b.get("removal", False),
         items=tuple(b.get("items", ())), among=tuple(b.get("among", ())),
         root=configuration_from(b["root"]) if b.get("root") else None,
-        forecast=from_body(Forecast, b["forecast"]) if b.get("forecast") else None,
+        outlook=from_body(Outlook, b["outlook"]) if b.get("outlook") else None,
         candidate=configuration_from(b["candidate"]) if b.get("candidate") else None,
     )  # fmt: skip
     if b.get("item"):

@@ -154,7 +154,7 @@ def situation_of(round_: Round) -> Situation:
         confirmed=is_confirmed(ledger, baseline, first), drifted=output_drift(ledger, baseline),
         searches={item: [ledger.experiments[name] for name in names] for item, names in ledger.trials.items()},
         direction=config.objective.direction, seed=config.measuring.seed,
-        surveying=work.launches_are_long(session) and config.measuring.pool, experiments=tuple(ledger.experiments.values()),
+        surveying=work.surveys(session), experiments=tuple(ledger.experiments.values()),
         removals=ledger.removals, tried=frozenset(ledger.tried),
         bundles=(
             *bundles_of([ledger.experiments[name] for name in ledger.bundles]),

@@ -15,8 +15,6 @@ DOUBT = 1.0
 DOUBT_FROM_PAIRS_ALONE = 4.0
 """By how much the variance is taken to be more than it was estimated, over its degrees of freedom. An estimate that came
 out low by chance is what keeps changes that do nothing; tests/benchmarks/verdicts.py shows how often that still happens."""
-
-
 USUAL_NOISE, USUAL_DF = 1.5, 2
 """Per cent by which launches usually vary; beside what was seen it counts as so many degrees of freedom."""
 
@@ -40,8 +38,8 @@ def noise_of(values: Sequence[float]) -> Noise:
     return Noise(math.sqrt(_squares(logs) / (len(logs) - 1)), len(logs) - 1)
 
 
-def believed(noise: Noise | None) -> float:
-    """The standard deviation of a launch in per cent, as far as few launches can be believed."""
+def with_usual(noise: Noise | None) -> float:
+    """The standard deviation of a launch in per cent: what few launches showed, together with what is usual."""
     if noise is None:
         return USUAL_NOISE
     squares = noise.df * max(noise.launch_sd, NOISE_FLOOR) ** 2 + USUAL_DF * USUAL_NOISE**2

@@ -49,11 +49,11 @@ class BaselineCheck:
 class Situation:
     """The world as `decide` sees it. `noise_df_wanted` is how well the noise has to be known before items are tried.
     `drifted` says how the output of all kept changes together differs from the first baseline's, "" when it does not.
-    `searches` are the trials of items that name a range. With `surveying`, simple items may be looked at together; `experiments`
-    are all of them, `bundles` the combinations that have their verdict; `removals` are
-    the experiments in which an item was taken out again, `tried` the items that had an experiment of their own. `splits`
-    are the changes that were taken apart, `ranks` the places that items had when the plan was first read, `evidence` is
-    what moves items in the plan's order."""
+    `searches` are the trials of items that name a range. With `surveying`, simple items may be looked at
+    together; `experiments` are all of them, `bundles` the combinations that have their verdict, `removals` the experiments in
+    which an item was taken out again, `tried` the items that had an experiment of their own. `splits` are the changes that
+    were taken apart, `ranks` the places that items had when the plan was first read, `evidence` is what moves items in the
+    plan's order."""
 
     plan: Plan
     baseline: Baseline

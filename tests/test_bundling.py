@@ -12,7 +12,7 @@ import pytest
 from optagent.agent.bundling import Bundle, bundles_of, to_take_out
 from optagent.agent.change import Change, apply_change
 from optagent.agent.config import CampaignConfig
-from optagent.agent.experiments import BUNDLE, ITEM, SURVEY, Experiment, Forecast
+from optagent.agent.experiments import BUNDLE, ITEM, SURVEY, Experiment, Outlook
 from optagent.agent.plan.model import Item, Plan, Status
 from optagent.agent.records import Baseline, Measurement
 from optagent.agent.session import LedgerJournal, Session
@@ -76,7 +76,7 @@ def test_only_combinations_that_have_their_verdict_count() -> None:
 # What is recorded of a combination
 
 CHANGE = Change(flags={"enable-a": True, "enable-b": True})
-FORECAST = Forecast(4.7, 4.6, 0.01, 0.001, 0.0005)
+OUTLOOK = Outlook(4.7, 4.6, 0.01, 0.001, 0.0005)
 SETTLED = {"a": Status.OPEN, "b": Status.OPEN, "c": Status.TRYING, "d": Status.KEPT}
 
 
@@ -106,7 +106,7 @@ def tried(session: Session, kind: str, verdict: Verdict) -> Experiment:
     """The experiment on a and b, chosen from all four, and its verdict."""
     body: dict[str, Any] = {
         "id": "E0002", "kind": kind, "title": "2 of 4 items together", "base": BASE, "change": CHANGE, "items": ["a", "b"],
-        "among": ["a", "b", "c", "d"], "root": ROOT, "forecast": FORECAST, "goal": 1,
+        "among": ["a", "b", "c", "d"], "root": ROOT, "outlook": OUTLOOK, "goal": 1,
         "candidate": apply_change(BASE, CHANGE),
     }  # fmt: skip
     session.note("experiment", body, "E0002")
@@ -133,7 +133,7 @@ def test_a_combination_that_gains_is_the_baseline_at_once(kind: str, session: Se
     assert session.ledger.item_result["d"] == "before"
     kept = bundles_of([session.ledger.experiments[name] for name in session.ledger.bundles])
     assert [(b.items, b.kept, b.root) for b in kept] == [(("a", "b"), True, ROOT)]
-    assert (experiment.among, experiment.forecast) == (tuple("abcd"), FORECAST)
+    assert (experiment.among, experiment.outlook) == (tuple("abcd"), OUTLOOK)
 
 
 @pytest.mark.parametrize("kind", [SURVEY, BUNDLE])

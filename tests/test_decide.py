@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optagent.agent.change import Change
-from optagent.agent.decide import StepKind, Verb, decide
+from optagent.agent.decide import Verb, decide
 from optagent.agent.experiments import ITEM, Experiment
 from optagent.agent.noise import Noise
 from optagent.agent.part_ids import root_of
@@ -19,6 +19,7 @@ from optagent.agent.reconcile import Findings
 from optagent.agent.records import Baseline, DeadEnd, Measurement, Option, Question
 from optagent.agent.situation import BaselineCheck, Limits, Situation
 from optagent.agent.standing import ASKED_HERE, Kind
+from optagent.agent.steps import StepKind
 from optagent.tools.calls.configuration import Configuration
 
 NAMES = ("a", "b", "c", "d")

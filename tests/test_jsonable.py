@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from optagent.agent import records
 from optagent.agent.change import Change
-from optagent.agent.experiments import Failure, Forecast, Run
+from optagent.agent.experiments import Failure, Outlook, Run
 from optagent.agent.handoff.model import Handoff
 from optagent.agent.jsonable import from_body, to_body
 from optagent.agent.plan.model import Item, Plan, Problem, Status
@@ -23,7 +23,7 @@ from optagent.tools.calls.configuration import Configuration
 
 RECORDS: list[type] = [
     *(c for c in vars(records).values() if isinstance(c, type) and is_dataclass(c) and c.__module__ == records.__name__),
-    Change, Configuration, Run, Failure, Forecast, Item, Problem, Plan, Handoff,
+    Change, Configuration, Run, Failure, Outlook, Item, Problem, Plan, Handoff,
 ]  # fmt: skip
 
 SIMPLE: dict[Any, st.SearchStrategy[Any]] = {

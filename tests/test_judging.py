@@ -18,12 +18,12 @@ from optagent.agent.experiments import (
     SURVEY,
     TRIAL,
     Experiment,
-    Forecast,
     Launches,
+    Outlook,
     Run,
 )
 from optagent.agent.judging import MOST_LAUNCHES, Rules, ahead_of_all, allowed_off, judgement
-from optagent.agent.noise import NOISE_FLOOR, Noise, believed
+from optagent.agent.noise import NOISE_FLOOR, Noise, with_usual
 from optagent.agent.records import Baseline, Measurement
 from optagent.agent.verdict import Judgement, Verdict, geometric_mean
 from optagent.tools.calls.configuration import Configuration
@@ -211,8 +211,8 @@ def test_what_was_kept_is_confirmed_in_four_pairs() -> None:
 
 LOOK = replace(TRY, kind=SURVEY, goal=1)
 RIGHT = replace(LOOK, gated=("candidate",))
-AT_110 = Forecast(math.log(110), math.log(100), 0.01**2, 0.005**2, 0.0)
-UNSURE = Forecast(math.log(100), math.log(100), 0.2**2, 0.2**2, 0.0)
+AT_110 = Outlook(math.log(110), math.log(100), 0.01**2, 0.005**2, 0.0)
+UNSURE = Outlook(math.log(100), math.log(100), 0.2**2, 0.2**2, 0.0)
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ UNSURE = Forecast(math.log(100), math.log(100), 0.2**2, 0.2**2, 0.0)
         (RIGHT, (80.0,), SIX, Verdict.INCONCLUSIVE),  # bad as it is, it settles nothing
         (RIGHT, (110.0,), (), Verdict.INCONCLUSIVE),
         # by what the survey expected
-        (replace(RIGHT, forecast=AT_110), (102.7,), (100.0,), Verdict.KEEP),
-        (replace(RIGHT, forecast=UNSURE), (110.0,), SIX, Verdict.INCONCLUSIVE),
+        (replace(RIGHT, outlook=AT_110), (102.7,), (100.0,), Verdict.KEEP),
+        (replace(RIGHT, outlook=UNSURE), (110.0,), SIX, Verdict.INCONCLUSIVE),
     ],
 )
 def test_a_launch_of_a_survey_is_kept_where_it_is_surely_ahead(
@@ -250,11 +250,11 @@ positive = st.floats(50, 200)
     st.lists(positive, min_size=1, max_size=4), positive, positive, st.floats(0.3, 5), st.sampled_from([None, AT_110])
 )
 def test_more_is_never_less_ahead(
-    pool: list[float], one: float, other: float, noise: float, forecast: Forecast | None
+    pool: list[float], one: float, other: float, noise: float, outlook: Outlook | None
 ) -> None:
     less, more = (
         ahead_of_all(
-            replace(LOOK, forecast=forecast, runs=runs("candidate", value)), Rules(), launches(*pool, of="E0000"),
+            replace(LOOK, outlook=outlook, runs=runs("candidate", value)), Rules(), launches(*pool, of="E0000"),
             Noise(noise, 5),
         )
         for value in sorted((one, other))
@@ -300,10 +300,10 @@ def test_before_a_survey_one_launch_of_the_baseline_is_enough(
 
 @given(st.floats(0, 20), st.integers(1, 500))
 def test_few_launches_are_believed_less_than_many(launch_sd: float, df: int) -> None:
-    seen, usual = max(launch_sd, NOISE_FLOOR), believed(None)
-    assert min(seen, usual) - 1e-9 <= believed(Noise(launch_sd, df)) <= max(seen, usual) + 1e-9
-    assert abs(believed(Noise(launch_sd, df + 1)) - seen) <= abs(believed(Noise(launch_sd, df)) - seen) + 1e-9
-    assert believed(Noise(launch_sd, 10**7)) == pytest.approx(seen, rel=1e-3)
+    seen, usual = max(launch_sd, NOISE_FLOOR), with_usual(None)
+    assert min(seen, usual) - 1e-9 <= with_usual(Noise(launch_sd, df)) <= max(seen, usual) + 1e-9
+    assert abs(with_usual(Noise(launch_sd, df + 1)) - seen) <= abs(with_usual(Noise(launch_sd, df)) - seen) + 1e-9
+    assert with_usual(Noise(launch_sd, 10**7)) == pytest.approx(seen, rel=1e-3)
 
 
 @pytest.mark.parametrize(("noise", "allowed"), [(None, 0.046), (Noise(0.5, 9), 0.03), (Noise(3.0, 9), 0.094)])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from optagent.agent.change import Change
-from optagent.agent.experiments import BASELINE, BUNDLE, CONFIRM, ITEM, SURVEY, Failure, Forecast, Run
+from optagent.agent.experiments import BASELINE, BUNDLE, CONFIRM, ITEM, SURVEY, Failure, Outlook, Run
 from optagent.agent.jsonable import to_body
 from optagent.agent.ledger import Ledger, fold
 from optagent.agent.plan.model import Status
@@ -326,12 +326,12 @@ def test_only_facts_make_a_handoff_stale() -> None:
 
 @pytest.mark.parametrize("kind", [SURVEY, BUNDLE])
 def test_a_combination_comes_back_with_what_was_expected_of_it(kind: str) -> None:
-    forecast = Forecast(4.7, 4.6, 0.01, 0.001, 0.0005)
-    begun = experiment(7, kind, BEST, items=["a"], among=["a", "b"], root=FIRST, forecast=forecast, goal=1)
+    outlook = Outlook(4.7, 4.6, 0.01, 0.001, 0.0005)
+    begun = experiment(7, kind, BEST, items=["a"], among=["a", "b"], root=FIRST, outlook=outlook, goal=1)
     ledger = folded(*CAMPAIGN, begun)
     found = ledger.experiments["E0007"]
-    assert (found.items, found.among, found.root, found.forecast) == (("a",), ("a", "b"), FIRST, forecast)
+    assert (found.items, found.among, found.root, found.outlook) == (("a",), ("a", "b"), FIRST, outlook)
     assert ledger.bundles[-1:] == ["E0007"]
     assert not {"a", "b"} & ledger.tried, "nobody tried them alone"
     plain = folded(*CAMPAIGN, experiment(7, ITEM, BEST, item="c")).experiments["E0007"]
-    assert (plain.items, plain.among, plain.root, plain.forecast) == ((), (), None, None)
+    assert (plain.items, plain.among, plain.root, plain.outlook) == ((), (), None, None)

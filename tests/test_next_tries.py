@@ -11,13 +11,14 @@ import pytest
 
 from optagent.agent.bundling import Bundle
 from optagent.agent.change import Change, apply_change
-from optagent.agent.decide import Decision, StepKind, Verb, decide
+from optagent.agent.decide import Decision, Verb, decide
 from optagent.agent.experiments import BASELINE, BUNDLE, SURVEY, TRIAL, Experiment, Failure, Run
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Item, Plan, Risk, Status
 from optagent.agent.records import Baseline, DeadEnd, Measurement
 from optagent.agent.search.space import Axis
 from optagent.agent.situation import BaselineCheck, Situation
+from optagent.agent.steps import StepKind
 from optagent.agent.verdict import Verdict
 from optagent.tools.calls.configuration import Configuration
 
@@ -89,7 +90,7 @@ def test_long_launches_look_at_simple_items_together() -> None:
     assert step.change == Change(flags=flags_of(*items))
     assert step.among == ("a", "b", "c")
     assert (step.root, step.item) == (BASE, None)
-    assert step.forecast is not None
+    assert step.outlook is not None
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ class Campaign:
         candidate = apply_change(self.baseline, looked.change)
         experiment = settled(
             len(self.experiments) + 1, SURVEY, self.baseline, candidate=candidate, change=looked.change, items=looked.items,
-            among=looked.among, root=looked.root, forecast=looked.forecast, goal=1,
+            among=looked.among, root=looked.root, outlook=looked.outlook, goal=1,
         )  # fmt: skip
         told = self.truth(candidate)
         if isinstance(told, str):
@@ -258,8 +258,8 @@ def test_when_combinations_are_looked_at(names: str, experiments: list[Experimen
 def test_a_look_says_what_is_expected_of_it() -> None:
     found = step("abc", measured())
     assert found is not None
-    assert found.forecast is not None
-    assert found.forecast.baseline == pytest.approx(math.log(100), abs=0.01)
+    assert found.outlook is not None
+    assert found.outlook.baseline == pytest.approx(math.log(100), abs=0.01)
     assert found.root == ROOT
     assert found.among == ("a", "b", "c")
     assert found.change == Change(flags={f"enable-{name}": True for name in found.items})

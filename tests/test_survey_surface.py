@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from optagent.agent.change import Change
-from optagent.agent.experiments import Forecast
+from optagent.agent.experiments import Outlook
 from optagent.agent.plan.model import Item
 from optagent.agent.search.space import Axis
 from optagent.agent.survey.factors import Choice, Factor, Level, factors_of, set_in
@@ -60,7 +60,7 @@ def observations(factors: tuple[Factor, ...], most: int = 9) -> st.SearchStrateg
 
 
 def ahead(surface: Surface, one: Choice, other: Choice) -> float:
-    expected = surface.forecast(one, other)
+    expected = surface.outlook(one, other)
     return expected.level - expected.baseline
 
 
@@ -82,7 +82,7 @@ def test_without_noise_what_was_measured_is_expected_again(values: dict[Choice, 
 @given(observations(MIXED), choices(MIXED), choices(MIXED))
 def test_two_choices_have_a_covariance(seen: list[Observation], one: Choice, other: Choice) -> None:
     surface = Surface(MIXED, BEFORE, seen, USUAL)
-    expected = surface.forecast(one, other)
+    expected = surface.outlook(one, other)
     assert expected.level_var > 0
     assert expected.baseline_var > 0
     assert expected.covariance**2 <= expected.level_var * expected.baseline_var + 1e-9
@@ -100,7 +100,7 @@ def test_another_launch_never_makes_anything_less_certain(
     more = [*seen, data.draw(st.builds(Observation, st.sampled_from([one, other]), st.just(4.6), st.just("S1")))]
     before, after = (Surface(MIXED, BEFORE, o, USUAL) for o in (seen, more))
     assert (after.at([one, other])[1] <= before.at([one, other])[1] + 1e-6).all()
-    assert after.forecast(one, other).ahead_sd <= before.forecast(one, other).ahead_sd + 1e-6
+    assert after.outlook(one, other).ahead_sd <= before.outlook(one, other).ahead_sd + 1e-6
 
 
 @given(observations(THREE), choices(THREE), st.floats(-15, 15))
@@ -134,7 +134,7 @@ def test_effects_add_up(effects: list[float]) -> None:
     seen = [Observation(OFF, 4.6), *(Observation(c, 4.6 + e) for c, e in zip(alone, effects, strict=True))]
     surface = Surface(THREE, BEFORE, seen, QUIET)
     assert ahead(surface, (1, 1, 1), OFF) == pytest.approx(sum(effects), abs=0.05)
-    assert surface.forecast((1, 1, 1), OFF).ahead_sd > surface.forecast((1, 0, 0), OFF).ahead_sd
+    assert surface.outlook((1, 1, 1), OFF).ahead_sd > surface.outlook((1, 0, 0), OFF).ahead_sd
 
 
 def test_a_value_near_one_that_gained_is_expected_to_gain() -> None:
@@ -144,7 +144,7 @@ def test_a_value_near_one_that_gained_is_expected_to_gain() -> None:
     gains = [ahead(surface, (n,), (0,)) for n in range(1, 6)]
     assert gains[2] == max(gains)
     assert min(gains[1], gains[3]) > max(gains[0], gains[4])
-    sds = [surface.forecast((n,), (0,)).ahead_sd for n in range(1, 6)]
+    sds = [surface.outlook((n,), (0,)).ahead_sd for n in range(1, 6)]
     assert sds[2] == min(sds)
 
 
@@ -172,7 +172,7 @@ def test_how_bad_a_disaster_is_says_nothing() -> None:
 def test_a_day_on_which_all_is_faster_is_no_gain() -> None:
     """The sitting that a candidate is launched in is not the one that most launches of the baseline were made in."""
     seen = [Observation(OFF, 4.6, "S1")] * 12 + [Observation(OFF, 4.63, "S2")] * 3
-    expected = Surface(THREE, BEFORE, seen, 0.005).forecast((1, 0, 0), OFF)
+    expected = Surface(THREE, BEFORE, seen, 0.005).outlook((1, 0, 0), OFF)
     assert expected.after(4.63, 0.005)[0] == pytest.approx(0.0, abs=0.005)
     assert expected.after(4.66, 0.005)[0] == pytest.approx(0.03, abs=0.005)
 
@@ -189,7 +189,7 @@ def test_after_a_launch_is_the_conditional_distribution(
 ) -> None:
     table = np.array(root).reshape(2, 2)
     covariance = table @ table.T + 1e-6 * np.eye(2)
-    expected = Forecast(level, baseline, covariance[0, 0], covariance[1, 1], covariance[0, 1])
+    expected = Outlook(level, baseline, covariance[0, 0], covariance[1, 1], covariance[0, 1])
     gain = covariance[:, 0] / (covariance[0, 0] + noise**2)
     mean = np.array([level, baseline]) + gain * (value - level)
     left = covariance - np.outer(gain, covariance[0])
@@ -205,7 +205,7 @@ def test_after_a_launch_is_what_the_surface_says_then(
     seen: list[Observation], one: Choice, other: Choice, value: float
 ) -> None:
     """As long as the sizes of effects are not learnt."""
-    told = Surface(MIXED, BEFORE, seen, USUAL).forecast(one, other).after(value, USUAL)
-    then = Surface(MIXED, BEFORE, [*seen, Observation(one, value, seen[-1].sitting)], USUAL).forecast(one, other)
+    told = Surface(MIXED, BEFORE, seen, USUAL).outlook(one, other).after(value, USUAL)
+    then = Surface(MIXED, BEFORE, [*seen, Observation(one, value, seen[-1].sitting)], USUAL).outlook(one, other)
     assert told[0] == pytest.approx(then.level - then.baseline, abs=1e-3)
     assert told[1] == pytest.approx(then.ahead_sd, abs=1e-3)

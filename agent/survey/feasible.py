@@ -16,7 +16,14 @@ from optagent.agent.canonical import flag_name
 from optagent.agent.change import Change
 from optagent.agent.families import runs_into
 from optagent.agent.search.choosing import is_memory_setting
-from optagent.agent.search.feasible import FailedTrial, amount, ruled_out, takes_memory
+from optagent.agent.search.feasible import (
+    GPU_OUT_OF_MEMORY,
+    HOST_OUT_OF_MEMORY,
+    FailedTrial,
+    amount,
+    ruled_out,
+    takes_memory,
+)
 from optagent.agent.search.space import Point
 from optagent.agent.survey.factors import ENVIRONMENT, Choice, Factor, Level, Value, assignments, settings
 
@@ -25,11 +32,9 @@ On = tuple[int, int]
 AGAIN, FORGIVEN = 0.9, 2.0
 """A choice of which every level has run, and which failed all the same: how likely that is to happen again, and after how
 many other levels it is less likely by 1/e."""
-
-
 ELSEWHERE = 0.5
 """How much of a failure is still expected in another serving environment."""
-MEMORY_KINDS = frozenset({"gpu-oom-weights", "gpu-oom-pool", "gpu-oom-graph-capture", "gpu-oom-runtime", "host-memory"})
+MEMORY_KINDS = frozenset({*GPU_OUT_OF_MEMORY, *HOST_OUT_OF_MEMORY})
 """Want of memory has many causes at once: whatever wants as much in all of them fails too, and no single one is guilty."""
 WORDS_SAY_NOTHING = frozenset({"hang", "unknown", "load-failed", *MEMORY_KINDS})
 """Kinds of which the words tell where it ended, and not why."""
@@ -60,8 +65,7 @@ class Feasible:
         """From 0 (known not to run) to 1 (nothing speaks against it)."""
         if choice in self.ran:
             return 1.0
-        failed = [FailedTrial(self._point(f.choice), f.kind) for f in self.failures]
-        if failed and ruled_out(self._point(choice), failed):
+        if self._trials and ruled_out(self._point(choice), self._trials):
             return 0.0
         mine = on(choice)
         chance = math.prod(1 - self._level(o).risk for o in mine - self._cleared)
@@ -97,6 +101,10 @@ class Feasible:
     def new(self, choice: Choice) -> int:
         """How many of its levels have never run."""
         return len(on(choice) - self._cleared)
+
+    @cached_property
+    def _trials(self) -> list[FailedTrial]:
+        return [FailedTrial(self._point(f.choice), f.kind) for f in self.failures]
 
     @cached_property
     def _cleared(self) -> frozenset[On]:

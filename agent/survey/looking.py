@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from optagent.agent.bundling import Bundle
 from optagent.agent.change import Change, apply_change, describe
 from optagent.agent.dead_ends import blame_failure, says_nothing
-from optagent.agent.experiments import BUNDLE, ITEM, SURVEY, TRIAL, Experiment, Forecast
-from optagent.agent.noise import Noise, believed
+from optagent.agent.experiments import BUNDLE, ITEM, SURVEY, TRIAL, Experiment, Outlook
+from optagent.agent.noise import Noise, with_usual
 from optagent.agent.plan.model import Item
 from optagent.agent.records import Part
 from optagent.agent.survey.factors import (
@@ -28,7 +28,7 @@ from optagent.agent.survey.factors import (
     set_in,
 )
 from optagent.agent.survey.feasible import Failed, Feasible, On, on
-from optagent.agent.survey.proposing import ENOUGH, launches_wanted, propose
+from optagent.agent.survey.proposing import ENOUGH, Proposal, launches_wanted, propose
 from optagent.agent.survey.surface import Observation, Surface
 from optagent.agent.verdict import Judgement, Verdict
 from optagent.tools.calls.configuration import Configuration
@@ -55,7 +55,7 @@ class Looked:
     """What comes next of a survey: `look` at one more combination, or put the best one to a verdict.
 
     `change` leads there from the present baseline, `root` is the configuration without any of the items, `items` are those
-    that are on, `among` all that it chooses from.
+    that are on, `among` all that it chooses from, `outlook` is what is expected of one that is looked at.
     """
 
     look: bool
@@ -64,13 +64,12 @@ class Looked:
     items: tuple[str, ...]
     among: tuple[str, ...]
     words: str
-    forecast: Forecast | None = None
+    outlook: Outlook | None = None
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a survey goes by. `inside` are items that came in with a combination and have no verdict of their own yet;
-    `refused` says why a change must not be launched, "" when it may. `noise` is that of a launch with one run."""
+    """What a survey goes by. `noise` is that of a launch; `refused` says why a change must not be launched, "" when it may."""
 
     baseline: Configuration
     experiments: Sequence[Experiment]
@@ -93,42 +92,62 @@ def surveyed(experiments: Sequence[Experiment]) -> frozenset[str]:
     return frozenset(i for e in experiments if e.kind == SURVEY for i in e.among)
 
 
+@dataclass(frozen=True)
+class _View:
+    """What was seen of some items, put in order: their factors on the `root`, the launches as observations and failures, and
+    the choice that is the baseline `now`."""
+
+    root: Configuration
+    factors: tuple[Factor, ...]
+    now: Choice
+    observations: list[Observation]
+    failures: list[Failed]
+    surface: Surface
+
+    def ahead(self, choice: Choice) -> Outlook:
+        return self.surface.outlook(choice, self.now)
+
+
+def _view(items: Sequence[Item], inside: Sequence[Item], seen: Seen) -> _View | None:
+    """None where no launch tells anything of these items."""
+    root = _root(seen, inside)
+    factors = factors_of(items, root)
+    now = choice_of(seen.baseline, root, factors)
+    observations, failures = _observed(seen, root, factors)
+    if not factors or now is None or not observations:
+        return None
+    surface = Surface(factors, set_in(root), observations, with_usual(seen.noise) / 100)
+    return _View(root, factors, now, observations, failures, surface)
+
+
 def next_of(fresh: Sequence[Item], inside: Sequence[Item], seen: Seen) -> Looked | None:
     """The next step of a survey of these items; None when there is none to make, or it has come to its end."""
     items = [*inside, *fresh]
-    under_way = is_open(seen.experiments)
     known = surveyed(seen.experiments)
-    if not under_way and sum(i.id not in known for i in fresh) < FEWEST:
+    if not is_open(seen.experiments) and sum(i.id not in known for i in fresh) < FEWEST:
         return None
-    root = _root(seen, inside)
-    factors = factors_of(items, root)
-    if not factors:
+    view = _view(items, inside, seen)
+    if view is None:
         return None
-    observations, failures = _observed(seen, root, factors)
-    now = choice_of(seen.baseline, root, factors)
-    if now is None or not observations:
-        return None
-    among = tuple(i.id for i in items)
-    sd = believed(seen.noise) / 100
-    surface = Surface(factors, set_in(root), observations, sd)
-    done = _launches_of_this(seen.experiments)
-    if done < launches_wanted(factors):
-        found = _worth_looking(factors, surface, observations, failures, root, seen, done)
-        if found is not None:
-            choice, expected = found
-            words = (
-                f"launch {done + 1} of at most {launches_wanted(factors)} of the survey, expected to gain {expected:.1%}: "
-                f"{_shown(factors, choice)}"
-            )
-            looked = _looked(True, factors, choice, root, seen, among, words)
-            return replace(looked, forecast=surface.forecast(choice, now))
-    choice, ahead = _best(surface, observations, now)
-    candidate = configuration_at(root, factors, choice)
-    tried = any(e.kind == BUNDLE and e.verdict and e.candidate == candidate for e in seen.experiments)
-    if choice == now or tried or ahead < WORTH_A_VERDICT * math.log1p(seen.min_effect):
-        return None
-    words = f"the best of {done} launches of the survey, {math.expm1(ahead):+.1%} by what they gave: {_shown(factors, choice)}"
-    return _looked(False, factors, choice, root, seen, among, words)
+    done, most = _launches_of_this(seen.experiments), launches_wanted(view.factors)
+    coming = _worth_looking(view, seen, done) if done < most else None
+    if coming is not None:
+        choice, gain = coming.choice, math.expm1(coming.expected)
+        words = f"launch {done + 1} of at most {most} of the survey, expected to gain {gain:.1%}"
+    else:
+        choice = _best(view)
+        ahead = view.ahead(choice).ahead
+        candidate = configuration_at(view.root, view.factors, choice)
+        tried = any(e.kind == BUNDLE and e.verdict and e.candidate == candidate for e in seen.experiments)
+        if choice == view.now or tried or ahead < WORTH_A_VERDICT * math.log1p(seen.min_effect):
+            return None
+        words = f"the best of {done} launches of the survey, {math.expm1(ahead):+.1%} by what they gave"
+    change = change_at(view.factors, choice)
+    return Looked(
+        coming is not None, difference(seen.baseline, apply_change(view.root, change)), view.root,
+        items_at(view.factors, choice), tuple(i.id for i in items), f"{words}: {describe(change)}",
+        view.ahead(choice) if coming is not None else None,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -154,27 +173,19 @@ class Told:
 
 def told_of(item: Item, items: Sequence[Item], inside: Sequence[Item], seen: Seen) -> Told | None:
     """What the survey of these items tells of one of them; None where that cannot be said."""
-    root = _root(seen, inside)
-    factors = factors_of(items, root)
-    observations, _ = _observed(seen, root, factors)
-    now = choice_of(seen.baseline, root, factors)
-    if now is None or not observations:
+    view = _view(items, inside, seen)
+    if view is None:
         return None
-    found: list[tuple[Choice, Change]] = []
-    for change in changes_of(item):
-        choice = choice_of(apply_change(seen.baseline, change), root, factors)
-        if choice is not None and choice != now:
-            found.append((choice, change))
+    changes = [(choice_of(apply_change(seen.baseline, c), view.root, view.factors), c) for c in changes_of(item)]
+    found = [(choice, change) for choice, change in changes if choice is not None and choice != view.now]
     if not found:
         return None
-    surface = Surface(factors, set_in(root), observations, believed(seen.noise) / 100)
-    forecasts = [surface.forecast(choice, now) for choice, _ in found]
-    may_give = [f.level - f.baseline + SURELY * f.ahead_sd for f in forecasts]
+    outlooks = [view.ahead(choice) for choice, _ in found]
+    may_give = [o.ahead + SURELY * o.ahead_sd for o in outlooks]
     top = max(range(len(found)), key=lambda n: (round(may_give[n], 9), -n))
-    expected, change = forecasts[top], found[top][1]
-    mine = frozenset().union(*(on(c) for c, _ in found)) - on(now)
-    launches = sum(bool(on(o.choice) & mine) for o in observations)
-    return Told(change, expected.level - expected.baseline, expected.ahead_sd, launches)
+    mine = frozenset().union(*(on(choice) for choice, _ in found)) - on(view.now)
+    launches = sum(bool(on(o.choice) & mine) for o in view.observations)
+    return Told(found[top][1], outlooks[top].ahead, outlooks[top].ahead_sd, launches)
 
 
 def _root(seen: Seen, inside: Sequence[Item]) -> Configuration:
@@ -227,36 +238,19 @@ def _launches_of_this(experiments: Sequence[Experiment]) -> int:
     return count
 
 
-def _worth_looking(
-    factors: Sequence[Factor], surface: Surface, observations: Sequence[Observation], failures: Sequence[Failed],
-    root: Configuration, seen: Seen, done: int,
-) -> tuple[Choice, float] | None:  # fmt: skip
-    """The next combination with the gain that is expected of it; None where none can be expected to gain enough."""
-    feasible = Feasible(factors, set_in(root), failures, {o.choice for o in observations})
+def _worth_looking(view: _View, seen: Seen, done: int) -> Proposal | None:
+    """The next combination; None where none can be expected to gain enough."""
+    feasible = Feasible(view.factors, set_in(view.root), view.failures, {o.choice for o in view.observations})
     found = propose(
-        factors, surface, observations, feasible, seen.seed * 1009 + done,
-        lambda choice: not seen.refused(change_at(factors, choice)),
+        view.factors, view.surface, view.observations, feasible, seen.seed * 1009 + done,
+        lambda choice: not seen.refused(change_at(view.factors, choice)),
     )  # fmt: skip
-    if found is None or found.expected < ENOUGH * math.log1p(seen.min_effect):
-        return None
-    return found.choice, math.expm1(found.expected)
+    enough = ENOUGH * math.log1p(seen.min_effect)
+    return found if found is not None and found.expected >= enough else None
 
 
-def _best(surface: Surface, observations: Sequence[Observation], now: Choice) -> tuple[Choice, float]:
-    """The measured choice that is expected to be the best, and how far it is ahead of the present one."""
-    choices = sorted({o.choice for o in observations})
-    means, _ = surface.at(choices)
-    choice = choices[max(range(len(choices)), key=lambda n: (round(float(means[n]), 9), -n))]
-    expected = surface.forecast(choice, now)
-    return choice, expected.level - expected.baseline
-
-
-def _looked(
-    look: bool, factors: Sequence[Factor], choice: Choice, root: Configuration, seen: Seen, among: tuple[str, ...], words: str
-) -> Looked:  # fmt: skip
-    change = difference(seen.baseline, configuration_at(root, factors, choice))
-    return Looked(look, change, root, items_at(factors, choice), among, words)
-
-
-def _shown(factors: Sequence[Factor], choice: Choice) -> str:
-    return describe(change_at(factors, choice))
+def _best(view: _View) -> Choice:
+    """The measured choice that is expected to be the best."""
+    choices = sorted({o.choice for o in view.observations})
+    means, _ = view.surface.at(choices)
+    return choices[max(range(len(choices)), key=lambda n: (round(float(means[n]), 9), -n))]

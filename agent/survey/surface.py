@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from optagent.agent.experiments import Forecast
+from optagent.agent.experiments import Outlook
 from optagent.agent.search.space import number_in
 from optagent.agent.survey.factors import Choice, Factor, Value, assignments
 
@@ -90,7 +90,7 @@ class Surface:
         own = self._joined(np.asarray(effects), np.ones(len(choices)))
         return mean, np.sqrt(np.maximum(own - np.sum(explained**2, axis=0), 1e-12))
 
-    def forecast(self, one: Choice, baseline: Choice) -> Forecast:
+    def outlook(self, one: Choice, baseline: Choice) -> Outlook:
         """What is expected of two choices together, in the sitting of the last observation."""
         both = _as_array([one, baseline], len(self._shapes))
         here = np.array([sitting == self._sittings[-1] for sitting in self._sittings], dtype=float)
@@ -98,7 +98,7 @@ class Surface:
         explained = np.linalg.solve(self._root, between.T)
         spread = self._between(both, both) + SITTING_SD**2 - explained.T @ explained
         mean = self._origin + self._expected(both) + between @ self._weights
-        return Forecast(float(mean[0]), float(mean[1]), float(spread[0, 0]), float(spread[1, 1]), float(spread[0, 1]))
+        return Outlook(float(mean[0]), float(mean[1]), float(spread[0, 0]), float(spread[1, 1]), float(spread[0, 1]))
 
     def _expected(self, choices: NDArray[np.intp]) -> Array:
         total = np.zeros(len(choices))
