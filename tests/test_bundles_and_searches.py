@@ -118,7 +118,7 @@ def test_what_stands_out_is_kept_at_once_if_its_output_is_right(done: Done) -> N
     assert kept, done.told
     assert "attention" in kept[0].items
     for e in done.of(SURVEY):
-        assert e.forecast is not None
+        assert e.outlook is not None
         assert ("candidate" in e.gated) == (e.verdict == "keep"), "nothing else is worth a gate"
 
 
