@@ -120,6 +120,12 @@ def surveys(session: Session) -> bool:
     return measuring.pool and costs is not None and costs.launch_s >= measuring.survey_from_s
 
 
+def one_run_is_enough(session: Session, experiment: Experiment) -> bool:
+    """Whether the launch's first run is: of a baseline of which nothing is recorded yet, where a survey comes before the first
+    verdict, for which noise is learnt."""
+    return experiment.kind == BASELINE and session.baseline().measurement is None and surveys(session)
+
+
 def _abandon(session: Session, experiment: Experiment) -> None:
     """Close an experiment that is not wanted any more (its item was dropped, or its plan changed)."""
     because = "given up: it is not the next step any more"

@@ -122,7 +122,7 @@ HARDWARE: tuple[Hardware, ...] = (
     ),
     Hardware(
         "attention-backend", "these kernels are built for SM90 or SM100", "compute_capability>=12",
-        frozenset({"fa3", "flashmla", "cutlass_mla", "cutedsl_mla"}),
+        frozenset({"flashmla", "cutlass_mla", "cutedsl_mla"}),
     ),
     Hardware(
         "attention-backend", "the check lets SM12x pass, but there are no kernels for it", "compute_capability>=12",
@@ -136,8 +136,40 @@ HARDWARE: tuple[Hardware, ...] = (
         "moe-runner-backend", "DeepGEMM has no kernels for SM12x and crashes there", "compute_capability>=12",
         frozenset({"deep_gemm"}),
     ),
+    Hardware(
+        "enable-nccl-nvls", "NVLink SHARP needs the NVSwitch of Hopper cards or later ones", "compute_capability<9",
+    ),
+    Hardware(
+        "enable-torch-symm-mem", "torch's symmetric memory all-reduce knows SM90 and later ones only", "compute_capability<9",
+    ),
+    Hardware(
+        "flashinfer-allreduce-fusion-backend", "FlashInfer's all-reduce fusion requires SM90 or SM10x",
+        "compute_capability<9",
+    ),
+    Hardware(
+        "enable-flashinfer-allreduce-fusion", "FlashInfer's all-reduce fusion requires SM90 or SM10x",
+        "compute_capability<9",
+    ),
+    Hardware(
+        "attention-backend", "FlashAttention 3 runs on SM8x and SM90 only", "compute_capability>=10", frozenset({"fa3"}),
+    ),
+    Hardware(
+        "attention-backend", "these kernels are built for SM90 or later", "compute_capability<9",
+        frozenset({"fa4", "flashmla", "cutlass_mla", "cutedsl_mla", "trtllm_mla", "trtllm_mha"}),
+    ),
+    Hardware(
+        "moe-runner-backend", "these kernels are built for SM100", "compute_capability<10",
+        frozenset({"flashinfer_trtllm", "flashinfer_trtllm_routed", "flashinfer_megamoe"}),
+    ),
+    Hardware("moe-runner-backend", "DeepGEMM is built for SM90 or later", "compute_capability<9", frozenset({"deep_gemm"})),
 )  # fmt: skip
 """Only warnings: a patch may lift a guard, and the next release may bring the kernels."""
+
+MLA_ONLY: Mapping[str, frozenset[str]] = {
+    "attention-backend": frozenset({"flashmla", "cutlass_mla", "cutedsl_mla", "trtllm_mla"}),
+}
+"""Values that are kernels for multi-head latent attention alone."""
+_WITHOUT_MLA = re.compile(r"llama|qwen|mixtral|mistral-(?:7b|nemo|small)|gemma|gpt-oss|(?:\A|[/_-])phi-?\d|command-r|olmo", re.IGNORECASE)
 
 _WITHOUT_NVLINK = re.compile(
     r"RTX PRO \d|RTX [56]000 Ada|RTX [45]0[5-9]0|\b(?:L2|L4|L20|L40S?|T4|A2|A10G?|A16)\b", re.ASCII
@@ -219,3 +251,8 @@ def related(name: str) -> list[str]:
 def has_no_nvlink(gpu_name: str) -> bool:
     """Whether NVML's name is that of a card without NVLink; False when it is not known."""
     return _WITHOUT_NVLINK.search(gpu_name) is not None
+
+
+def has_no_mla(model: str) -> bool:
+    """Whether the path is that of a model without multi-head latent attention; False when it is not known."""
+    return "deepseek" not in model.lower() and _WITHOUT_MLA.search(model) is not None

@@ -14,10 +14,8 @@ from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
 from optagent.agent.change import Change, apply_change
-from optagent.agent.dead_ends import met
 from optagent.agent.flag_combinations import DOUBTFUL, EXCLUDED, WITHOUT_EFFECT, Setup, setup_of
 from optagent.agent.flag_facts import (
-    HARDWARE,
     HIDDEN,
     LOOKED_UP,
     RENAMED,
@@ -25,9 +23,9 @@ from optagent.agent.flag_facts import (
     VALUE_OPTIONAL,
     Renamed,
     canonical,
-    has_no_nvlink,
     related,
 )
+from optagent.agent.flag_fit import misfits
 from optagent.agent.principles import PrinciplesLike, conflicts
 from optagent.tools.calls.configuration import Configuration, FlagValue, flag_arguments
 from optagent.tools.calls.server import FlagsListed, FlagTold
@@ -236,12 +234,9 @@ def _left_out(name: str, value: FlagValue, case: Case) -> Iterator[Finding]:
 
 
 def _on_this_hardware(name: str, value: FlagValue, case: Case) -> Iterator[Finding]:
-    for row in HARDWARE:
-        concerned = row.flag == canonical(_full(name, case)) and (not row.values or str(value) in row.values)
-        fits = not row.without_nvlink or has_no_nvlink(case.facts.get("gpu.name", ""))
-        if concerned and value is not False and fits and met(row.when, case.facts):
-            given = f" {value}" if row.values else ""
-            yield Finding("warn", f"--{name}{given} on {case.facts.get('gpu.name', 'this GPU')[:60]}: {row.says}")
+    model = str(case.candidate.flags.get("model-path", ""))
+    for text in misfits(canonical(_full(name, case)), value, case.facts, model):
+        yield Finding("warn", text)
 
 
 def _from_a_file(name: str, value: FlagValue, case: Case) -> Iterator[Finding]:

@@ -111,6 +111,7 @@ class Ledger:
     pools: dict[str, Launches] = field(default_factory=dict)
     openings: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     measured_launches: int = 0
+    kv_tokens: dict[str, int] = field(default_factory=dict)
     bundles: list[str] = field(default_factory=list)
     removals: dict[str, list[str]] = field(default_factory=dict)
     trials: dict[str, list[str]] = field(default_factory=dict)
@@ -440,6 +441,9 @@ def _result(ledger: Ledger, entry: Entry) -> None:
             ledger.launch_s = [*ledger.launch_s[1 - COSTS_REMEMBERED :], result["elapsed_s"]]
         ledger.processes[process] = begun["request"]["launch"]
         ledger.commands[process] = result.get("command_sha256", "")
+        if tokens := (result.get("reading") or {}).get("kv_tokens"):
+            mark = configuration_from(begun["request"]["configuration"]).fingerprint()
+            ledger.kv_tokens[mark] = tokens
 
 
 def _launched(ledger: Ledger, entry: Entry) -> None:

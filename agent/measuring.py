@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from optagent.agent.cells import Cell
 from optagent.agent.config import GPU_MEMORY
-from optagent.agent.experimenting import bench_key, measured_before, progress, run_mark
+from optagent.agent.experimenting import one_run_is_enough, bench_key, measured_before, progress, run_mark
 from optagent.agent.experiments import Experiment, Run
 from optagent.agent.reconciling import probe
 from optagent.agent.session import Session
@@ -24,6 +24,8 @@ def measure(session: Session, experiment: Experiment, cell: Cell, url: str) -> l
     """
     runs: list[Run] = []
     for repeat in range(max(1, experiment.repeats)):
+        if repeat and one_run_is_enough(session, experiment):
+            break
         if not url and not measured_before(session, experiment, cell, repeat):
             break
         runs.append(_one_run(session, experiment, cell, url, repeat))

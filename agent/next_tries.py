@@ -97,7 +97,8 @@ def _seen(situation: Situation) -> Seen:
 
     return Seen(
         situation.baseline.configuration, situation.experiments, situation.bundles, situation.noise, situation.direction,
-        situation.min_effect, situation.seed, lambda change: _refused(situation, change),
+        situation.min_effect, situation.seed, lambda change: _refused(situation, change), situation.load,
+        situation.facts,
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from optagent.agent.bundling import Bundle
 from optagent.agent.candidates import candidates
 from optagent.agent.dead_ends import is_of, matching, worth_another_look
 from optagent.agent.experiments import BASELINE, CONFIRM, TRIAL, Experiment
+from optagent.agent.foreseen import Load
 from optagent.agent.judging import allowed_off
 from optagent.agent.ledger import Ledger
 from optagent.agent.noise import Noise
@@ -84,6 +85,7 @@ class Situation:
     searches: Mapping[str, Sequence[Experiment]] = field(default_factory=dict)
     direction: str = "max"
     seed: int = 1
+    load: Load | None = None
     surveying: bool = False
     experiments: Sequence[Experiment] = ()
     bundles: tuple[Bundle, ...] = ()

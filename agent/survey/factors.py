@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 
 from optagent.agent.canonical import canonical, canonical_configuration, flag_name
 from optagent.agent.change import Change, apply_change, merged
+from optagent.agent.flag_fit import misfits
+from optagent.agent.foreseen import Foreseen, Load, foreseen
 from optagent.agent.outcomes import promise_of
 from optagent.agent.plan.model import Item, Risk
 from optagent.agent.search.proposing import spread_points
@@ -20,6 +22,10 @@ from optagent.tools.calls.configuration import Configuration, FlagValue
 
 RISK = {Risk.LOW: 0.05, Risk.MEDIUM: 0.12, Risk.HIGH: 0.25}
 """How likely a part of an item of this risk is not to run."""
+UNFIT = 0.8
+"""How likely what does not go with these cards or this model is not to run."""
+SLOW_STARTS = {"enable-torch-compile": 2.0}
+"""What makes a launch longer, by so many times a usual one."""
 ONE_AXIS, SEVERAL_AXES = 9, 16
 """Levels at most of an item that names a range, and of one that names several."""
 
@@ -37,13 +43,16 @@ class Level:
     """One way in which a factor can be on: what it sets, and the items that want it: those that are needed, and its own last.
 
     `promise` is the gain that the plan promises of it, a fraction (0 where it promises none), `risk` how likely it is not
-    to run before it was seen running.
+    to run before it was seen running. `foreseen` is what the load at hand says of it, `cost` what
+    a launch with it takes, in usual ones.
     """
 
     change: Change
     items: tuple[str, ...]
     promise: float = 0.0
     risk: float = 0.0
+    foreseen: Foreseen | None = None
+    cost: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -65,13 +74,30 @@ def settings(change: Change) -> dict[str, Value]:
     return found | ({ENVIRONMENT: one.environment} if one.environment else {})
 
 
-def factors_of(items: Sequence[Item], base: Configuration) -> tuple[Factor, ...]:
-    """The factors of these items on `base`, in the items' order. An item that needs another one of them brings it along."""
+def factors_of(
+    items: Sequence[Item], base: Configuration, load: Load | None = None, facts: Mapping[str, str] | None = None
+) -> tuple[Factor, ...]:
+    """The factors of these items on `base`, in the items' order. An item that needs another one of them brings it along.
+    With `load`, the levels have what it lets one foresee of them, with the `facts` about the machine the risk of what does not
+    go with it."""
     by_id = {i.id: i for i in items}
     single = [factor for item in items for factor in _of_item(item, base, by_id)]
     before = set_in(base)
+    here = load.on(base) if load is not None else None
     found = (_together(group, before) for group in _sharing_names(single))
-    return tuple(factor for factor in found if factor.levels)
+    return tuple(
+        Factor(tuple(_known(level, before, here, facts or {}) for level in factor.levels)) for factor in found if factor.levels
+    )
+
+
+def _known(level: Level, before: Mapping[str, Value], load: Load | None, facts: Mapping[str, str]) -> Level:
+    """The level with what is known of it before any launch."""
+    sets = settings(level.change)
+    model = str(before.get("model-path", ""))
+    unfit = any(misfits(name, value, facts, model) for name, value in sets.items())
+    ahead = foreseen(sets, before, load) if load is not None else None
+    cost = 1.0 + max((more for name, more in SLOW_STARTS.items() if sets.get(name)), default=0.0)
+    return replace(level, risk=UNFIT if unfit else level.risk, foreseen=ahead, cost=cost)
 
 
 def may_join(item: Item) -> bool:

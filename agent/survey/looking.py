@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from optagent.agent.bundling import Bundle
 from optagent.agent.change import Change, apply_change, describe
 from optagent.agent.dead_ends import blame_failure, says_nothing
+from optagent.agent.foreseen import Load
 from optagent.agent.experiments import BUNDLE, ITEM, SURVEY, TRIAL, Experiment, Outlook
 from optagent.agent.noise import Noise, with_usual
 from optagent.agent.plan.model import Item
@@ -79,6 +80,8 @@ class Seen:
     min_effect: float
     seed: int
     refused: Callable[[Change], str] = lambda _: ""
+    load: Load | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 def is_open(experiments: Sequence[Experiment]) -> bool:
@@ -111,7 +114,7 @@ class _View:
 def _view(items: Sequence[Item], inside: Sequence[Item], seen: Seen) -> _View | None:
     """None where no launch tells anything of these items."""
     root = _root(seen, inside)
-    factors = factors_of(items, root)
+    factors = factors_of(items, root, seen.load, seen.facts)
     now = choice_of(seen.baseline, root, factors)
     observations, failures = _observed(seen, root, factors)
     if not factors or now is None or not observations:

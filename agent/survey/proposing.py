@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
 from optagent.agent.survey.factors import Choice, Factor
-from optagent.agent.survey.feasible import Feasible
+from optagent.agent.survey.feasible import Feasible, on
 from optagent.agent.survey.surface import Array, Observation, Surface
 
 STARTS = 4
@@ -29,10 +29,11 @@ FEWEST, EACH, MOST = 4, 2, 40
 @dataclass(frozen=True)
 class Proposal:
     """A combination, and how much better than the best one so far it is expected to be (a difference of logarithms, with
-    what is worse counted as nothing), times how likely it is to run."""
+    what is worse counted as nothing), times how likely it is to run; `worth` is that for each usual launch it costs."""
 
     choice: Choice
-    expected: float
+    worth: float
+    expected: float = 0.0
 
 
 def launches_wanted(factors: Sequence[Factor]) -> int:
@@ -61,15 +62,18 @@ def propose(
         open_ = [i for i, likely in enumerate(chance) if likely > 0]
         if open_:
             mean, sd = surface.at([choices[i] for i in open_])
-            found[open_] = chance[open_] * _improvement(mean - best, sd)
+            found[open_] = chance[open_] * _improvement(mean - best, sd) / costs_of([choices[i] for i in open_])
         return found
+
+    def costs_of(choices: Sequence[Choice]) -> Array:
+        return np.array([cost(factors, choice) for choice in choices])
 
     order = sorted(range(len(seen)), key=lambda n: (-round(float(means[n]), 9), seen[n].choice))
     starts = [seen[order[0]].choice, (0,) * len(factors)]
     starts += [_drawn(starts[n % 2], factors, draws) for n in range(STARTS)]
     found = [_climb(start, factors, worth, draws, cache(allowed)) for start in dict.fromkeys(starts)]
-    top = max(found, key=lambda p: (round(p.expected, 9), tuple(-n for n in p.choice)))
-    return top if top.expected > 0 else None
+    top = max(found, key=lambda p: (round(p.worth, 9), tuple(-n for n in p.choice)))
+    return replace(top, expected=top.worth * cost(factors, top.choice)) if top.worth > 0 else None
 
 
 def _drawn(start: Choice, factors: Sequence[Factor], draws: random.Random) -> Choice:
@@ -90,11 +94,16 @@ def _climb(
             others = [with_level(now.choice, n, level) for level in range(1 + len(factors[n].levels))]
             others = [choice for choice in others if choice != now.choice]
             worths = worth(others).round(9)
-            better = [i for i in np.argsort(-worths, kind="stable") if worths[i] > now.expected + 1e-9]
+            better = [i for i in np.argsort(-worths, kind="stable") if worths[i] > now.worth + 1e-9]
             now = next((Proposal(others[i], float(worths[i])) for i in better if allowed(others[i])), now)
         if now == before:
             break
     return now
+
+
+def cost(factors: Sequence[Factor], choice: Choice) -> float:
+    """What a launch of the choice takes, in usual ones."""
+    return max((factors[n].levels[level - 1].cost for n, level in on(choice)), default=1.0)
 
 
 def with_level(choice: Choice, factor: int, level: int) -> Choice:

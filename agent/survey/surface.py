@@ -16,12 +16,15 @@ from numpy.typing import NDArray
 
 from optagent.agent.experiments import Outlook
 from optagent.agent.search.space import number_in
-from optagent.agent.survey.factors import Choice, Factor, Value, assignments
+from optagent.agent.foreseen import USUAL_SD
+from optagent.agent.survey.factors import Choice, Factor, Level, Value, assignments
 
-SIZES = tuple((0.15, together) for together in (0.04, 0.003, 0.01, 0.08))
-"""Usual sizes: standard deviation of one level's effect (a difference of logarithms), and of what a combination gives beside
-the sum of its levels' effects. The first one holds until there is something to learn from."""
-MUCH_WORSE = 0.3
+import os
+LEVEL_SD = float(os.environ.get("LSD","0.06"))
+HEAVY = float(os.environ.get("HEAVY","1"))
+ROUNDS = int(os.environ.get("ROUNDS","12"))
+TOGETHER = (0.04, 0.003, 0.01, 0.08) if not os.environ.get("TOG") else tuple(float(x) for x in os.environ["TOG"].split(","))
+MUCH_WORSE = float(os.environ.get('WORSE','0.3'))
 """What lies so far (a difference of logarithms) below the best is bad, and how bad says nothing about what is good."""
 LEARN_FROM = 5
 """Observations from which on the sizes are taken from them."""
@@ -61,8 +64,9 @@ class Surface:
     ) -> None:
         if not observations:
             raise ValueError("nothing was measured")
-        self._shapes = [_covariance(f, before) for f in factors]
-        self._promised = [BELIEVED * np.array([0.0, *(level.promise for level in f.levels)]) for f in factors]
+        self._tables = [_covariance(f, before) for f in factors]
+        self._usual = [np.array([0.0, *(_usual_sd(level) for level in f.levels)]) for f in factors]
+        self._promised = [np.array([0.0, *(_promised(level) for level in f.levels)]) for f in factors]
         self._seen = _as_array([o.choice for o in observations], len(factors))
         self._sittings = [o.sitting for o in observations]
         self._origin = float(np.median([o.value for o in observations]))
@@ -70,15 +74,35 @@ class Surface:
         measured = np.array([o.value for o in observations]) - self._origin
         values = np.maximum(measured, measured.max() - MUCH_WORSE) - self._expected(self._seen)
         apart = SITTING_SD**2 * same + (noise**2 + 1e-9) * np.eye(len(observations))
-        effects, together = self._parts(self._seen, self._seen)
         best = -math.inf
-        for self._size in SIZES if len(observations) >= LEARN_FROM else SIZES[:1]:
-            root = np.linalg.cholesky(self._joined(effects, together) + apart)
+        for together in TOGETHER if len(observations) >= LEARN_FROM else TOGETHER[:1]:
+            self._size = (1.0, together)
+            fit = self._fit(values, apart)
+            if fit[0] > best + 1e-6:
+                best, kept = fit[0], (*fit, self._shapes, together)
+        _, self._root, self._weights, self._shapes, together = kept
+        self._size = (1.0, together)
+
+    def _fit(self, values: Array, apart: Array) -> tuple[float, Array, Array]:
+        sds = self._usual
+        for n in range(ROUNDS):
+            self._shapes = [t * np.outer(d, d) for t, d in zip(self._tables, sds, strict=True)]
+            root = np.linalg.cholesky(self._between(self._seen, self._seen) + apart)
             half = np.linalg.solve(root, values)
-            likely = -0.5 * float(half @ half) - float(np.log(np.diag(root)).sum())
-            if likely > best + 1e-6:
-                best, size, self._root, self._weights = likely, self._size, root, np.linalg.solve(root.T, half)
-        self._size = size
+            weights = np.linalg.solve(root.T, half)
+            if n == ROUNDS - 1:
+                break
+            sds = [self._learnt(f, d, root, weights) for f, d in enumerate(sds)]
+        likely = -0.5 * float(half @ half) - float(np.log(np.diag(root)).sum())
+        return likely, root, weights
+
+    def _learnt(self, f: int, sds: Array, root: Array, weights: Array) -> Array:
+        between = self._shapes[f][:, self._seen[:, f]]
+        mean = between @ weights
+        explained = np.linalg.solve(root, between.T)
+        var = np.maximum(np.diag(self._shapes[f]) - np.sum(explained**2, axis=0), 0.0)
+        own = np.maximum(np.diag(self._tables[f]), 1e-3)
+        return np.asarray(np.sqrt((HEAVY * self._usual[f] ** 2 + (mean**2 + var) / own) / (HEAVY + 1)))
 
     def at(self, choices: Sequence[Choice]) -> tuple[Array, Array]:
         """(mean, standard deviation) of the true value at each of the choices, without the noise of a launch."""
@@ -142,6 +166,14 @@ def _covariance(factor: Factor, before: Mapping[str, Value]) -> Array:
             common = set(one.items) & set(other.items)
             table[a, b] += len(common) - (own[a - 1] == own[b - 1])
     return _without_negative(table)
+
+
+def _promised(level: Level) -> float:
+    return BELIEVED * level.promise if level.foreseen is None else level.foreseen.ahead
+
+
+def _usual_sd(level: Level) -> float:
+    return LEVEL_SD if level.foreseen is None else LEVEL_SD * level.foreseen.sd / USUAL_SD
 
 
 def _values_of_item(factor: Factor, mine: Sequence[int], before: Mapping[str, Value]) -> Array:

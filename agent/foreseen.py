@@ -1,0 +1,198 @@
+"""What the load at hand lets one foresee of a setting before it is launched. Pure.
+
+A server that has room for all requests at once gains nothing from more room, and one that has not gains or loses by it:
+how many requests come at a time, how long they are, what the baseline's KV cache holds and what it found in its prefix
+cache say which of the two it is. What is foreseen decides what is launched first. It is never a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from optagent.agent.search.space import number_in
+from optagent.tools.calls.configuration import Configuration, FlagValue
+
+Value = FlagValue | None
+Settings = Mapping[str, Value]
+"""Flags by their first names and variables, with their values."""
+
+NOTHING_SD, LITTLE_SD, USUAL_SD = 0.01, 0.03, 0.15
+"""How far off a foresight may lie, as a standard deviation: of what the load cannot feel, of what it hardly feels, and of
+anything that is not known (differences of logarithms)."""
+STARVES, RELIEVES, TAKES_AWAY = -0.3, 0.08, -0.03
+"""What is expected of too little room, of enough where there was too little, and of switching off what is on by default."""
+RUNNING_WITH_DRAFTS = 48
+"""Requests at once with speculation where no number is given (SGLang 0.5.23)."""
+HIT = 0.05
+"""Share of the prompts' tokens found in the prefix cache from which on the cache matters."""
+MANY = 32
+"""Requests at once from which on a verify step costs about as much as the decode steps that it saves."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the objective's load asks for, and what the baseline has for it.
+
+    `clients` are the requests at a time, `tokens` those of one request's prompt and answer, `cached` the share of the
+    prompts that was found in the prefix cache (None: not known). With `throughput` the objective is one, not a latency.
+    `kv_tokens` is what the KV cache of a configuration holds, by its fingerprint; `room` that of the one at hand.
+    """
+
+    clients: int
+    tokens: float
+    cached: float | None = None
+    throughput: bool = True
+    kv_tokens: Mapping[str, int] = field(default_factory=dict)
+    room: int | None = None
+
+    def on(self, configuration: Configuration) -> Load:
+        """The load on this configuration."""
+        return replace(self, room=self.kv_tokens.get(configuration.fingerprint()))
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """How far ahead of the baseline a setting is expected to be, with its standard deviation (both differences of
+    logarithms where more is better), and why."""
+
+    ahead: float
+    sd: float
+    because: str
+
+
+def foreseen(sets: Settings, before: Settings, load: Load) -> Foreseen | None:
+    """What is foreseen of these settings put on the configuration `before`; None where nothing is known of one of them.
+
+    What starves the server outweighs everything else, what relieves it the rest.
+    """
+    changed = {name: value for name, value in sets.items() if before.get(name) != value}
+    after = {**before, **changed}
+    found = [_of(name, value, before, after, load) for name, value in changed.items()]
+    known = [f for f in found if f is not None]
+    if starving := [f for f in known if f.ahead <= STARVES]:
+        return starving[0]
+    if not known or len(known) < len(found):
+        return None
+    return max(known, key=lambda f: (f.sd, abs(f.ahead)))
+
+
+def _of(name: str, value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
+    rule = _RULES.get(name)
+    if rule is not None:
+        return rule(value, before, after, load)
+    if name.startswith("disable-") and value is True:
+        return Foreseen(TAKES_AWAY, LITTLE_SD, "it switches off what is on because it helps")
+    return None
+
+
+def _replicas(settings: Settings) -> int:
+    """Servers among which requests are divided."""
+    number = number_in(settings.get("dp-size"))
+    return max(1, int(number)) if number else 1
+
+
+def _at_once(settings: Settings, load: Load) -> float:
+    """Requests that one replica runs at a time."""
+    wanted = -(-load.clients // _replicas(settings))
+    limit = _running_limit(settings)
+    return min(wanted, limit) if limit is not None else wanted
+
+
+def _running_limit(settings: Settings) -> float | None:
+    given = number_in(settings.get("max-running-requests"))
+    if given is None and settings.get("speculative-algorithm") is not None:
+        return RUNNING_WITH_DRAFTS
+    return given
+
+
+def _room(name: str, had: float | None, has: float | None, wanted: float, what: str) -> Foreseen | None:
+    """Of a number that limits: `had` before and `has` now, None where that is not known, of what is `wanted`."""
+    if has is not None and has < wanted:
+        if had is not None and has >= had:
+            return Foreseen(RELIEVES, USUAL_SD, f"{name} {had:g} is less than the {wanted:g} {what}, and {has:g} is nearer")
+        return Foreseen(STARVES, USUAL_SD, f"{name} {has:g} is less than the {wanted:g} {what}")
+    if had is not None and had < wanted:
+        return Foreseen(RELIEVES, USUAL_SD, f"{name} {had:g} is less than the {wanted:g} {what}")
+    return Foreseen(0.0, NOTHING_SD if had is not None else LITTLE_SD, f"{name} has room for the {wanted:g} {what} as it is")
+
+
+def _max_running(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
+    if not load.throughput:
+        return None
+    wanted = -(-load.clients // _replicas(after))
+    had = _running_limit(before)
+    return _room("max-running-requests", float("inf") if had is None else had, number_in(value), wanted, "requests at once")
+
+
+def _graphs(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
+    had = number_in(before.get("cuda-graph-max-bs-decode") or before.get("cuda-graph-max-bs"))
+    return _room("the largest CUDA graph's batch", had, number_in(value), _at_once(after, load), "requests that run at once")
+
+
+def _memory(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
+    had, has = number_in(before.get("mem-fraction-static")), number_in(value)
+    if load.room is None or has is None:
+        return None
+    wanted = load.tokens * min(load.clients, _running_limit(before) or load.clients)
+    enough = load.room >= wanted
+    more = had is None or has > had
+    if enough:
+        sd = NOTHING_SD if more else LITTLE_SD
+        return Foreseen(0.0, sd, f"the KV cache holds {load.room} tokens, and the load fills {wanted:.0f}")
+    words = f"the KV cache holds {load.room} tokens, and the load wants {wanted:.0f}"
+    return Foreseen(RELIEVES if more else STARVES, USUAL_SD, words)
+
+
+def _pool(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
+    has = number_in(value)
+    wanted = load.tokens * load.clients
+    had = float("inf") if load.room is None else load.room
+    return _room("the KV cache", had, has, wanted, "tokens of the load")
+
+
+def _admission(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
+    wanted = load.tokens * load.clients
+    if load.room is None or load.room < wanted:
+        return None
+    return Foreseen(0.0, NOTHING_SD, f"nothing waits for the KV cache: it holds {load.room} tokens")
+
+
+def _policy(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
+    limit = _running_limit(before)
+    if load.room is None or load.room < load.tokens * load.clients or (limit or load.clients) < load.clients:
+        return None
+    return Foreseen(0.0, LITTLE_SD, "nothing waits for its turn: there is room for all requests at once")
+
+
+def _no_prefix_cache(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
+    if load.cached is None:
+        return None
+    if load.cached >= HIT:
+        return Foreseen(STARVES, USUAL_SD, f"{load.cached:.0%} of the prompts come from the prefix cache")
+    return Foreseen(0.0, LITTLE_SD, "the prefix cache serves none of the prompts")
+
+
+def _nothing(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
+    return Foreseen(0.0, NOTHING_SD, "nothing in the server reads it")
+
+
+def _drafts(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
+    wanted, limit = -(-load.clients // _replicas(after)), _running_limit(after)
+    if load.throughput and limit is not None and limit < wanted and before.get("speculative-algorithm") is None:
+        return Foreseen(STARVES, USUAL_SD, f"speculation lets {limit:g} requests run at once, and {wanted} come")
+    return None
+
+
+_RULES: dict[str, Callable[[Value, Settings, Settings, Load], Foreseen | None]] = {
+    "max-running-requests": _max_running,
+    "cuda-graph-max-bs": _graphs,
+    "cuda-graph-max-bs-decode": _graphs,
+    "mem-fraction-static": _memory,
+    "max-total-tokens": _pool,
+    "schedule-conservativeness": _admission,
+    "schedule-policy": _policy,
+    "disable-radix-cache": _no_prefix_cache,
+    "num-continuous-decode-steps": _nothing,
+    "speculative-algorithm": _drafts,
+}
