@@ -210,7 +210,7 @@ def blame_words(parts: Sequence[Part], words_of_failure: str) -> Blame:
     """The part whose own words stand in `words_of_failure`."""
     if len(parts) == 1:
         return Blame(parts[0], "it was the only change")
-    text = words_of_failure.lower()
+    text = words_of_failure.lower().replace("msccl++", "mscclpp")
     for says, settings in _SPEAKS_OF:
         meant = [p for p in parts if any(re.fullmatch(settings, flag_name(name)) for name in p.change.flags)]
         if says in text and len(meant) == 1:

@@ -85,6 +85,16 @@ BLOCKING = {kind: re.compile(names) for kind, names in _BLOCKED_BY.items()}
 bring their own, missing memory of those that bring more weights. NCCL's own settings need no kernels."""
 
 
+_SUSPECTED = BLOCKING | {"hang": re.compile(f"{_REDUCING_KERNELS}|nccl|all-?reduce")}
+"""The same, with what a hang usually comes from: ranks that wait for each other."""
+
+
+def is_suspected(kind: str, names: Iterable[str]) -> bool:
+    """Whether a change of these names is what a cause of this kind usually comes from."""
+    pattern = _SUSPECTED.get(kind)
+    return pattern is not None and any(pattern.search(n.lower().replace("_", "-")) for n in names)
+
+
 def runs_into(kind: str, names: Iterable[str]) -> bool:
     """Whether a change of these names would probably meet a cause of this kind too."""
     pattern = BLOCKING.get(kind)

@@ -109,6 +109,9 @@ HARDWARE: tuple[Hardware, ...] = (
         without_nvlink=True,
     ),
     Hardware(
+        "enable-mscclpp", "MSCCL++ wants cards that reach each other's memory over NVLink", "gpu.count>1", without_nvlink=True,
+    ),
+    Hardware(
         "enable-torch-symm-mem", "torch's symmetric memory all-reduce knows SM90 and SM100 only",
         "compute_capability>=12",
     ),

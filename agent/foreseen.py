@@ -7,6 +7,7 @@ cache say which of the two it is. What is foreseen decides what is launched firs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -22,6 +23,8 @@ NOTHING_SD, LITTLE_SD, USUAL_SD = 0.01, 0.03, 0.15
 anything that is not known (differences of logarithms)."""
 STARVES, RELIEVES, TAKES_AWAY = -0.3, 0.08, -0.03
 """What is expected of too little room, of enough where there was too little, and of switching off what is on by default."""
+SPARE = 0.004
+"""What twice as much room as is wanted takes away: room costs memory."""
 RUNNING_WITH_DRAFTS = 48
 """Requests at once with speculation where no number is given (SGLang 0.5.23)."""
 HIT = 0.05
@@ -113,7 +116,8 @@ def _room(name: str, had: float | None, has: float | None, wanted: float, what: 
             return Foreseen(RELIEVES, USUAL_SD, f"{name} {had:g} is less than the {wanted:g} {what}, and {has:g} is nearer")
         return Foreseen(STARVES, USUAL_SD, f"{name} {has:g} is less than the {wanted:g} {what}")
     if had is not None and had < wanted:
-        return Foreseen(RELIEVES, USUAL_SD, f"{name} {had:g} is less than the {wanted:g} {what}")
+        spare = 0.0 if has is None else SPARE * math.log2(has / wanted)
+        return Foreseen(RELIEVES - spare, USUAL_SD, f"{name} {had:g} is less than the {wanted:g} {what}")
     return Foreseen(0.0, NOTHING_SD if had is not None else LITTLE_SD, f"{name} has room for the {wanted:g} {what} as it is")
 
 

@@ -16,9 +16,10 @@ from optagent.agent.verdict import MIN_PAIRS, Judgement, Verdict, gain, geometri
 
 MOST_LAUNCHES = 6
 """Of a combination: one that gains shows it soon, and its items have their verdicts still before them either way."""
-SURE = 2.0
+SURE = 1.28
 """Standard deviations by which a survey's combination must be ahead of the baseline, and by the minimum effect, to be kept.
 What came in so is taken out again item by item, and stays only where it is missed."""
+WORTH_IT = 0.5
 BY_CHANCE = 3.0
 """Standard deviations that a baseline may lie from its record."""
 
@@ -164,7 +165,7 @@ def ahead_of_all(experiment: Experiment, rules: Rules, base: Launches, noise: No
     else:
         ahead = gain(geometric_mean(base.values), value, rules.direction) / 100
         by_chance = noise_sd * math.sqrt(1 / len(values) + 1 / len(base))
-    return ahead >= max(math.log1p(rules.min_effect), SURE * by_chance)
+    return ahead >= max(WORTH_IT * math.log1p(rules.min_effect), SURE * by_chance)
 
 
 def allowed_off(tolerance: float, noise: Noise | None, launches: int, recorded: int) -> float:

@@ -15,11 +15,13 @@ from optagent.agent.plan.model import Item
 from optagent.agent.principles import conflicts
 from optagent.agent.searching import next_of as next_of_search
 from optagent.agent.situation import Situation
+from optagent.agent.splitting import complaints
 from optagent.agent.standing import Kind, Standing
 from optagent.agent.steps import Reasoned, Step, StepKind
 from optagent.agent.survey.factors import difference, may_join, names_of, put_back
 
 if TYPE_CHECKING:
+    from optagent.tools.calls.configuration import Configuration
     from optagent.agent.survey.looking import Seen, Told
 
 REMINDER = 60
@@ -97,7 +99,7 @@ def _seen(situation: Situation) -> Seen:
 
     return Seen(
         situation.baseline.configuration, situation.experiments, situation.bundles, situation.noise, situation.direction,
-        situation.min_effect, situation.seed, lambda change: _refused(situation, change), situation.load,
+        situation.min_effect, situation.seed, lambda change, candidate: _refused(situation, change, candidate), situation.load,
         situation.facts,
     )  # fmt: skip
 
@@ -109,11 +111,13 @@ def _coming_along(joining: Sequence[Item], standings: Sequence[Standing]) -> lis
     return [i for i in blocked if i.needs and set(i.needs) <= ids]
 
 
-def _refused(situation: Situation, change: Change) -> str:
+def _refused(situation: Situation, change: Change, candidate: Configuration) -> str:
     """Why a combination must not be launched where each of its items may, "" when it may."""
     binding = [d for d in situation.dead_ends if not worth_another_look(d, situation.facts)]
     if met := matching(change, None, binding, situation.facts.get("sglang")):
         return f"it does all that {met[0].title} did"
+    if complaints(candidate, []) - complaints(situation.baseline.configuration, []):
+        return "its settings exclude each other, or one of them is without effect"
     return "; ".join(conflicts(change, situation.principles, situation.baseline.configuration))
 
 

@@ -88,17 +88,18 @@ def _needing(units: Sequence[Change], base: Configuration) -> set[int] | None:
     settings = [i for i, unit in enumerate(units) if unit.flags or unit.env]
     if len(settings) < 2:
         return None
-    excused = _complaints(base, []) | _complaints(base, units)
+    excused = complaints(base, []) | complaints(base, units)
     for i in settings:
-        for rule in sorted(_complaints(base, [units[i]]) - excused):
+        for rule in sorted(complaints(base, [units[i]]) - excused):
             others = [j for j in settings if j != i]
-            company = next((j for j in others if rule not in _complaints(base, [units[i], units[j]])), None)
+            company = next((j for j in others if rule not in complaints(base, [units[i], units[j]])), None)
             return {i, company} if company is not None else set(settings)
     return None
 
 
-def _complaints(base: Configuration, units: Iterable[Change]) -> set[int]:
-    """The rules, by number, that have something against the units put on the base."""
+def complaints(base: Configuration, units: Iterable[Change]) -> set[int]:
+    """The rules, by number, that have something against the units put on the base: that it excludes itself, or that one of
+    its settings has no effect."""
     setup = setup_of(apply_change(base, merged(units)), {})
     found = {n for n, rule in enumerate(EXCLUDED) if rule(setup)}
     return found | {

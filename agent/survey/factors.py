@@ -6,6 +6,7 @@ different things are alternatives, and become levels of one.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ from optagent.agent.foreseen import Foreseen, Load, foreseen
 from optagent.agent.outcomes import promise_of
 from optagent.agent.plan.model import Item, Risk
 from optagent.agent.search.proposing import spread_points
-from optagent.agent.search.space import at
+from optagent.agent.search.space import at, number_in
 from optagent.agent.splitting import parts_of
 from optagent.tools.calls.configuration import Configuration, FlagValue
 
@@ -24,6 +25,15 @@ RISK = {Risk.LOW: 0.05, Risk.MEDIUM: 0.12, Risk.HIGH: 0.25}
 """How likely a part of an item of this risk is not to run."""
 UNFIT = 0.8
 """How likely what does not go with these cards or this model is not to run."""
+REACH = (
+    (re.compile(r"(?:tp|dp|pp|ep|attn-dp)-size\Z|speculative-|moe-a2a|moe-runner|NCCL_P2P"), 2.0),
+    (re.compile(r"stream-interval\Z|recv-interval\Z|mscclpp\Z|nvls\Z|-prefill-tokens\Z|NCHANNELS\Z"), 0.5),
+)
+"""How far settings move things: how the model is laid out and how many tokens a step gives, by far; how often results are
+handed on, little. By their names, beside a usual setting."""
+LEFT_BESIDE = ((2.0, 0.6), (3.5, 0.3), (5.0, 0.15))
+"""GB that a memory share leaves beside weights and KV cache, and how likely that is too little (the documentation's advice is
+to leave 5 to 8)."""
 SLOW_STARTS = {"enable-torch-compile": 2.0}
 """What makes a launch longer, by so many times a usual one."""
 ONE_AXIS, SEVERAL_AXES = 9, 16
@@ -44,7 +54,7 @@ class Level:
 
     `promise` is the gain that the plan promises of it, a fraction (0 where it promises none), `risk` how likely it is not
     to run before it was seen running. `foreseen` is what the load at hand says of it, `cost` what
-    a launch with it takes, in usual ones.
+    a launch with it takes, in usual ones; `reach` is how far its settings move things, beside a usual one's.
     """
 
     change: Change
@@ -53,6 +63,7 @@ class Level:
     risk: float = 0.0
     foreseen: Foreseen | None = None
     cost: float = 1.0
+    reach: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -97,7 +108,20 @@ def _known(level: Level, before: Mapping[str, Value], load: Load | None, facts: 
     unfit = any(misfits(name, value, facts, model) for name, value in sets.items())
     ahead = foreseen(sets, before, load) if load is not None else None
     cost = 1.0 + max((more for name, more in SLOW_STARTS.items() if sets.get(name)), default=0.0)
-    return replace(level, risk=UNFIT if unfit else level.risk, foreseen=ahead, cost=cost)
+    risk = max(UNFIT if unfit else level.risk, _risk_of_memory(sets, facts))
+    return replace(level, risk=risk, foreseen=ahead, cost=cost, reach=max((_reach(n) for n in sets), default=1.0))
+
+
+def _risk_of_memory(sets: Mapping[str, Value], facts: Mapping[str, str]) -> float:
+    """How likely a share of the GPU's memory leaves too little of it beside, as far as that can be told."""
+    share, memory_gb = number_in(sets.get("mem-fraction-static")), number_in(facts.get("gpu.memory_gb"))
+    if share is None or memory_gb is None:
+        return 0.0
+    return next((risk for left_gb, risk in LEFT_BESIDE if (1 - share) * memory_gb < left_gb), 0.0)
+
+
+def _reach(name: str) -> float:
+    return next((reach for names, reach in REACH if names.search(name)), 1.0)
 
 
 def may_join(item: Item) -> bool:

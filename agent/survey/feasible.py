@@ -14,7 +14,7 @@ from functools import cached_property
 
 from optagent.agent.canonical import flag_name
 from optagent.agent.change import Change
-from optagent.agent.families import runs_into
+from optagent.agent.families import is_suspected
 from optagent.agent.search.choosing import is_memory_setting
 from optagent.agent.search.feasible import (
     GPU_OUT_OF_MEMORY,
@@ -34,9 +34,11 @@ AGAIN, FORGIVEN = 0.9, 2.0
 many other levels it is less likely by 1/e."""
 ELSEWHERE = 0.5
 """How much of a failure is still expected in another serving environment."""
+NAMED_ELSEWHERE = 0.8
+"""The same where it is known which level fails."""
 MEMORY_KINDS = frozenset({*GPU_OUT_OF_MEMORY, *HOST_OUT_OF_MEMORY})
 """Want of memory has many causes at once: whatever wants as much in all of them fails too, and no single one is guilty."""
-WORDS_SAY_NOTHING = frozenset({"hang", "unknown", "load-failed", *MEMORY_KINDS})
+WORDS_SAY_NOTHING = frozenset({"hang", "load-failed", *MEMORY_KINDS})
 """Kinds of which the words tell where it ended, and not why."""
 _WEIGHTS = re.compile(r"(?:tp|dp|pp|ep)-size\Z|speculative-draft-model-path\Z|quantization|\Adtype\Z|ep-num-redundant")
 """Settings that say how much of the weights lies on one GPU."""
@@ -75,7 +77,9 @@ class Feasible:
 
     def _again(self, choice: Choice, mine: frozenset[On], failure: Failed, suspects: frozenset[On]) -> float:
         """How likely the choice meets this failure too."""
-        elsewhere = ELSEWHERE if self._environment(choice) != self._environment(failure.choice) else 1.0
+        elsewhere = 1.0
+        if self._environment(choice) != self._environment(failure.choice):
+            elsewhere = NAMED_ELSEWHERE if len(suspects) == 1 else ELSEWHERE
         if failure.kind in MEMORY_KINDS:
             wanting = [o for o in on(failure.choice) if _wants_memory(self._level(o).change, failure.kind)]
             shared = sum(any(self._as_much(o, w) for o in mine) for w in wanting) / max(1, len(wanting))
@@ -130,7 +134,7 @@ class Feasible:
     def _of(self, failure: Failed) -> frozenset[On]:
         """Suspected are the levels that never ran; of them those whose settings usually meet this kind of cause."""
         never = on(failure.choice) - self._cleared
-        usual = frozenset(o for o in never if runs_into(failure.kind, settings(self._level(o).change)))
+        usual = frozenset(o for o in never if is_suspected(failure.kind, settings(self._level(o).change)))
         return usual or never
 
     def _point(self, choice: Choice) -> Point:

@@ -70,7 +70,8 @@ class Looked:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a survey goes by. `noise` is that of a launch; `refused` says why a change must not be launched, "" when it may."""
+    """What a survey goes by. `noise` is that of a launch; `refused` says why a change and
+    the configuration that it leads to must not be launched, "" when they may."""
 
     baseline: Configuration
     experiments: Sequence[Experiment]
@@ -79,7 +80,7 @@ class Seen:
     direction: str
     min_effect: float
     seed: int
-    refused: Callable[[Change], str] = lambda _: ""
+    refused: Callable[[Change, Configuration], str] = lambda _, __: ""
     load: Load | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
 
@@ -246,7 +247,9 @@ def _worth_looking(view: _View, seen: Seen, done: int) -> Proposal | None:
     feasible = Feasible(view.factors, set_in(view.root), view.failures, {o.choice for o in view.observations})
     found = propose(
         view.factors, view.surface, view.observations, feasible, seen.seed * 1009 + done,
-        lambda choice: not seen.refused(change_at(view.factors, choice)),
+        lambda choice: not seen.refused(
+            change_at(view.factors, choice), configuration_at(view.root, view.factors, choice)
+        ),
     )  # fmt: skip
     enough = ENOUGH * math.log1p(seen.min_effect)
     return found if found is not None and found.expected >= enough else None

@@ -173,7 +173,7 @@ def _promised(level: Level) -> float:
 
 
 def _usual_sd(level: Level) -> float:
-    return LEVEL_SD if level.foreseen is None else LEVEL_SD * level.foreseen.sd / USUAL_SD
+    return LEVEL_SD * level.reach if level.foreseen is None else LEVEL_SD * level.foreseen.sd / USUAL_SD
 
 
 def _values_of_item(factor: Factor, mine: Sequence[int], before: Mapping[str, Value]) -> Array:
