@@ -113,15 +113,15 @@ HARDWARE: tuple[Hardware, ...] = (
     ),
     Hardware(
         "enable-torch-symm-mem", "torch's symmetric memory all-reduce knows SM90 and SM100 only",
-        "compute_capability>=12",
+        "compute_capability>=12 and cuda<13",
     ),
     Hardware(
         "flashinfer-allreduce-fusion-backend", "FlashInfer's all-reduce fusion requires SM90 or SM10x",
-        "compute_capability>=12",
+        "compute_capability>=12 and cuda<13",
     ),
     Hardware(
         "enable-flashinfer-allreduce-fusion", "FlashInfer's all-reduce fusion requires SM90 or SM10x",
-        "compute_capability>=12",
+        "compute_capability>=12 and cuda<13",
     ),
     Hardware(
         "attention-backend", "these kernels are built for SM90 or SM100", "compute_capability>=12",

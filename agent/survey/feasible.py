@@ -34,7 +34,7 @@ AGAIN, FORGIVEN = 0.9, 2.0
 many other levels it is less likely by 1/e."""
 ELSEWHERE = 0.5
 """How much of a failure is still expected in another serving environment."""
-NAMED_ELSEWHERE = 0.8
+NAMED_ELSEWHERE = 0.9
 """The same where it is known which level fails."""
 MEMORY_KINDS = frozenset({*GPU_OUT_OF_MEMORY, *HOST_OUT_OF_MEMORY})
 """Want of memory has many causes at once: whatever wants as much in all of them fails too, and no single one is guilty."""
