@@ -109,6 +109,13 @@ HARDWARE: tuple[Hardware, ...] = (
         without_nvlink=True,
     ),
     Hardware(
+        "enable-torch-symm-mem", "symmetric memory wants NVLink's multicast", "gpu.count>1", without_nvlink=True,
+    ),
+    Hardware(
+        "moe-a2a-backend", "exchanging experts' tokens this way wants NVLink or RDMA", "gpu.count>1",
+        frozenset({"deepep", "deepep_v2", "mooncake", "nixl", "mori", "megamoe", "pplx"}), without_nvlink=True,
+    ),
+    Hardware(
         "enable-mscclpp", "MSCCL++ wants cards that reach each other's memory over NVLink", "gpu.count>1", without_nvlink=True,
     ),
     Hardware(

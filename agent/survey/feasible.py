@@ -34,6 +34,8 @@ AGAIN, FORGIVEN = 0.9, 2.0
 many other levels it is less likely by 1/e."""
 ELSEWHERE = 0.5
 """How much of a failure is still expected in another serving environment."""
+ROUNDS, MOST_GUILT, LEAST_RISK = 8, 0.98, 0.01
+"""How often guilt is divided anew among the suspects of all failures, the most that one has, and the least before any failure."""
 NAMED_ELSEWHERE = 0.9
 """The same where it is known which level fails."""
 MEMORY_KINDS = frozenset({*GPU_OUT_OF_MEMORY, *HOST_OUT_OF_MEMORY})
@@ -62,6 +64,7 @@ class Feasible:
     failures: Sequence[Failed]
     ran: Collection[Choice]
     _points: dict[Choice, Point] = field(default_factory=dict)
+    _guilts: dict[Value, dict[On, float]] = field(default_factory=dict)
 
     def chance(self, choice: Choice) -> float:
         """From 0 (known not to run) to 1 (nothing speaks against it)."""
@@ -70,24 +73,39 @@ class Feasible:
         if self._trials and ruled_out(self._point(choice), self._trials):
             return 0.0
         mine = on(choice)
-        chance = math.prod(1 - self._level(o).risk for o in mine - self._cleared)
+        chance = math.prod(1 - max(self._level(o).risk, self._guilt(choice).get(o, 0.0)) for o in mine - self._cleared)
         for failure, suspects in zip(self.failures, self._suspects, strict=True):
             chance *= 1 - self._again(choice, mine, failure, suspects)
         return chance
 
     def _again(self, choice: Choice, mine: frozenset[On], failure: Failed, suspects: frozenset[On]) -> float:
-        """How likely the choice meets this failure too."""
-        elsewhere = 1.0
-        if self._environment(choice) != self._environment(failure.choice):
-            elsewhere = NAMED_ELSEWHERE if len(suspects) == 1 else ELSEWHERE
+        """How likely the choice meets this failure too, beside what its suspected levels tell."""
+        elsewhere = ELSEWHERE if self._environment(choice) != self._environment(failure.choice) else 1.0
         if failure.kind in MEMORY_KINDS:
             wanting = [o for o in on(failure.choice) if _wants_memory(self._level(o).change, failure.kind)]
             shared = sum(any(self._as_much(o, w) for o in mine) for w in wanting) / max(1, len(wanting))
             return elsewhere * AGAIN * shared**2
         if suspects:
-            return elsewhere * len(suspects & mine) / len(suspects)
+            return 0.0
         apart = sum(a != b for a, b in zip(choice, failure.choice, strict=True))
         return elsewhere * AGAIN * math.exp(-max(0, apart - 1) / FORGIVEN)
+
+    def _guilt(self, choice: Choice) -> Mapping[On, float]:
+        """How likely each suspected level is to fail in the environment of this choice."""
+        here = self._environment(choice)
+        if here not in self._guilts:
+            self._guilts[here] = self._guilt_in(here)
+        return self._guilts[here]
+
+    def _guilt_in(self, here: Value) -> dict[On, float]:
+        """Each failure has a cause among its suspects: the likelier one, and the one that several failures have in common."""
+        told = [(f, s) for f, s in zip(self.failures, self._suspects, strict=True) if s and f.kind not in MEMORY_KINDS]
+        guilt = {o: max(self._level(o).risk, LEAST_RISK) for _, suspects in told for o in suspects}
+        for _ in range(ROUNDS):
+            shares = [{o: guilt[o] / sum(guilt[p] for p in suspects) for o in suspects} for _, suspects in told]
+            guilt = {o: min(MOST_GUILT, sum(share.get(o, 0.0) for share in shares)) for o in guilt}
+        known = {o for f, suspects in told if self._environment(f.choice) == here for o in suspects}
+        return {o: g if o in known else g * (NAMED_ELSEWHERE if g >= MOST_GUILT else ELSEWHERE) for o, g in guilt.items()}
 
     def _as_much(self, one: On, other: On) -> bool:
         """Whether a level wants at least as much memory as another one of its factor, as far as that can be told."""
