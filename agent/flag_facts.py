@@ -179,7 +179,9 @@ MLA_ONLY: Mapping[str, frozenset[str]] = {
     "attention-backend": frozenset({"flashmla", "cutlass_mla", "cutedsl_mla", "trtllm_mla"}),
 }
 """Values that are kernels for multi-head latent attention alone."""
-_WITHOUT_MLA = re.compile(r"llama|qwen|mixtral|mistral-(?:7b|nemo|small)|gemma|gpt-oss|(?:\A|[/_-])phi-?\d|command-r|olmo", re.IGNORECASE)
+_WITHOUT_MLA = re.compile(
+    r"llama|qwen|mixtral|mistral-(?:7b|nemo|small)|gemma|gpt-oss|(?:\A|[/_-])phi-?\d|command-r|olmo", re.IGNORECASE
+)
 
 _WITHOUT_NVLINK = re.compile(
     r"RTX PRO \d|RTX [56]000 Ada|RTX [45]0[5-9]0|\b(?:L2|L4|L20|L40S?|T4|A2|A10G?|A16)\b", re.ASCII

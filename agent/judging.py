@@ -16,10 +16,9 @@ from optagent.agent.verdict import MIN_PAIRS, Judgement, Verdict, gain, geometri
 
 MOST_LAUNCHES = 6
 """Of a combination: one that gains shows it soon, and its items have their verdicts still before them either way."""
-SURE = 1.28
-"""Standard deviations by which a survey's combination must be ahead of the baseline, and by the minimum effect, to be kept.
-What came in so is taken out again item by item, and stays only where it is missed."""
-WORTH_IT = 0.5
+SURE, WORTH_IT = 1.28, 0.5
+"""Standard deviations by which a survey's combination must be ahead of the baseline, and the share of the minimum effect, to be
+kept (wrong in one of ten at most). What came in so is taken out again item by item, and stays only where it is missed."""
 BY_CHANCE = 3.0
 """Standard deviations that a baseline may lie from its record."""
 
@@ -154,7 +153,8 @@ def _survey(experiment: Experiment, rules: Rules, base: Launches, noise: Noise |
 
 
 def ahead_of_all(experiment: Experiment, rules: Rules, base: Launches, noise: Noise | None) -> bool:
-    """Whether the candidate is ahead of the baseline: by the minimum effect at the best guess, and surely by something."""
+    """Whether the candidate is ahead of the baseline: by half the minimum effect at the best guess, and surely by
+    something."""
     values = list(experiment.values("candidate").values())
     if not values or not base.values:
         return False

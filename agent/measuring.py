@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from optagent.agent.cells import Cell
 from optagent.agent.config import GPU_MEMORY
-from optagent.agent.experimenting import one_run_is_enough, bench_key, measured_before, progress, run_mark
+from optagent.agent.experimenting import bench_key, measured_before, one_run_is_enough, progress, run_mark
 from optagent.agent.experiments import Experiment, Run
 from optagent.agent.reconciling import probe
 from optagent.agent.session import Session

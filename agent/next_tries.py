@@ -21,8 +21,8 @@ from optagent.agent.steps import Reasoned, Step, StepKind
 from optagent.agent.survey.factors import difference, may_join, names_of, put_back
 
 if TYPE_CHECKING:
-    from optagent.tools.calls.configuration import Configuration
     from optagent.agent.survey.looking import Seen, Told
+    from optagent.tools.calls.configuration import Configuration
 
 REMINDER = 60
 """Characters of why an item was passed over, which every later step repeats."""

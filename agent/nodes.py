@@ -21,9 +21,9 @@ from optagent.agent.errors import BadInput
 from optagent.agent.experiments import BASELINE, SURVEY, Experiment, Failure
 from optagent.agent.full_load import death, stand
 from optagent.agent.gating import gate
-from optagent.agent.foreseen import Load
 from optagent.agent.hand_off import write_handoff
 from optagent.agent.ids import next_id
+from optagent.agent.load import load_of
 from optagent.agent.measuring import measure
 from optagent.agent.orient import Orientation, orient
 from optagent.agent.outcomes import Evidence, blocks_of, outcomes_of
@@ -155,7 +155,8 @@ def situation_of(round_: Round) -> Situation:
         confirmed=is_confirmed(ledger, baseline, first), drifted=output_drift(ledger, baseline),
         searches={item: [ledger.experiments[name] for name in names] for item, names in ledger.trials.items()},
         direction=config.objective.direction, seed=config.measuring.seed,
-        load=_load(session, baseline), surveying=work.surveys(session), experiments=tuple(ledger.experiments.values()),
+        load=load_of(ledger, config.workload, config.objective.metric, baseline.configuration),
+        surveying=work.surveys(session), experiments=tuple(ledger.experiments.values()),
         removals=ledger.removals, tried=frozenset(ledger.tried),
         bundles=(
             *bundles_of([ledger.experiments[name] for name in ledger.bundles]),
@@ -163,23 +164,6 @@ def situation_of(round_: Round) -> Situation:
         ),
         splits=dict(ledger.splits), ranks=dict(ledger.ranks), evidence=_evidence(round_),
     )  # fmt: skip
-
-
-def _load(session: Session, baseline: Baseline) -> Load | None:
-    """The objective's load on the baseline; None before a run of it."""
-    ledger, workload, metric = session.ledger, session.config.workload, session.config.objective.metric
-    mark = baseline.configuration.fingerprint()
-    pool = ledger.pools.get(mark)
-    if not pool:
-        return None
-    metrics = pool.metrics[-1]
-    output, total = metrics.get("output_throughput"), metrics.get("total_throughput")
-    tokens = workload.output_len * total / output if output and total else workload.input_len + workload.output_len
-    cached = [r.metrics.get("cached_share") for e in ledger.experiments.values() for r in e.runs if r.valid]
-    return Load(
-        min(workload.max_concurrency, workload.num_prompts), tokens, cached[-1] if cached else None,
-        metric.endswith("_throughput"), dict(ledger.kv_tokens),
-    )
 
 
 def _evidence(round_: Round) -> Evidence:

@@ -11,9 +11,9 @@ from optagent.agent.bundling import Bundle
 from optagent.agent.candidates import candidates
 from optagent.agent.dead_ends import is_of, matching, worth_another_look
 from optagent.agent.experiments import BASELINE, CONFIRM, TRIAL, Experiment
-from optagent.agent.foreseen import Load
 from optagent.agent.judging import allowed_off
 from optagent.agent.ledger import Ledger
+from optagent.agent.load import Load
 from optagent.agent.noise import Noise
 from optagent.agent.outcomes import Evidence
 from optagent.agent.plan.model import Item, Plan, Status

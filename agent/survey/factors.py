@@ -6,36 +6,21 @@ different things are alternatives, and become levels of one.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from optagent.agent.canonical import canonical, canonical_configuration, flag_name
 from optagent.agent.change import Change, apply_change, merged
-from optagent.agent.flag_fit import misfits
-from optagent.agent.foreseen import Foreseen, Load, foreseen
 from optagent.agent.outcomes import promise_of
 from optagent.agent.plan.model import Item, Risk
 from optagent.agent.search.proposing import spread_points
-from optagent.agent.search.space import at, number_in
+from optagent.agent.search.space import at
 from optagent.agent.splitting import parts_of
+from optagent.agent.survey.foreseen import Foreseen
 from optagent.tools.calls.configuration import Configuration, FlagValue
 
 RISK = {Risk.LOW: 0.05, Risk.MEDIUM: 0.12, Risk.HIGH: 0.25}
 """How likely a part of an item of this risk is not to run."""
-UNFIT = 0.8
-"""How likely what does not go with these cards or this model is not to run."""
-REACH = (
-    (re.compile(r"(?:tp|dp|pp|ep|attn-dp)-size\Z|speculative-|moe-a2a|moe-runner|NCCL_P2P"), 2.0),
-    (re.compile(r"stream-interval\Z|recv-interval\Z|mscclpp\Z|nvls\Z|-prefill-tokens\Z|NCHANNELS\Z"), 0.5),
-)
-"""How far settings move things: how the model is laid out and how many tokens a step gives, by far; how often results are
-handed on, little. By their names, beside a usual setting."""
-LEFT_BESIDE = ((2.0, 0.6), (3.5, 0.3), (5.0, 0.15))
-"""GB that a memory share leaves beside weights and KV cache, and how likely that is too little (the documentation's advice is
-to leave 5 to 8)."""
-SLOW_STARTS = {"enable-torch-compile": 2.0}
-"""What makes a launch longer, by so many times a usual one."""
 ONE_AXIS, SEVERAL_AXES = 9, 16
 """Levels at most of an item that names a range, and of one that names several."""
 
@@ -53,17 +38,17 @@ class Level:
     """One way in which a factor can be on: what it sets, and the items that want it: those that are needed, and its own last.
 
     `promise` is the gain that the plan promises of it, a fraction (0 where it promises none), `risk` how likely it is not
-    to run before it was seen running. `foreseen` is what the load at hand says of it, `cost` what
-    a launch with it takes, in usual ones; `reach` is how far its settings move things, beside a usual one's.
+    to run before it was seen running, `cost` what a launch with it takes, in usual ones. `reach` says how far its settings
+    move things beside usual ones; `foreseen` is what the load lets one expect of it, where it does.
     """
 
     change: Change
     items: tuple[str, ...]
     promise: float = 0.0
     risk: float = 0.0
-    foreseen: Foreseen | None = None
     cost: float = 1.0
     reach: float = 1.0
+    foreseen: Foreseen | None = None
 
 
 @dataclass(frozen=True)
@@ -85,43 +70,13 @@ def settings(change: Change) -> dict[str, Value]:
     return found | ({ENVIRONMENT: one.environment} if one.environment else {})
 
 
-def factors_of(
-    items: Sequence[Item], base: Configuration, load: Load | None = None, facts: Mapping[str, str] | None = None
-) -> tuple[Factor, ...]:
-    """The factors of these items on `base`, in the items' order. An item that needs another one of them brings it along.
-    With `load`, the levels have what it lets one foresee of them, with the `facts` about the machine the risk of what does not
-    go with it."""
+def factors_of(items: Sequence[Item], base: Configuration) -> tuple[Factor, ...]:
+    """The factors of these items on `base`, in the items' order. An item that needs another one of them brings it along."""
     by_id = {i.id: i for i in items}
     single = [factor for item in items for factor in _of_item(item, base, by_id)]
     before = set_in(base)
-    here = load.on(base) if load is not None else None
     found = (_together(group, before) for group in _sharing_names(single))
-    return tuple(
-        Factor(tuple(_known(level, before, here, facts or {}) for level in factor.levels)) for factor in found if factor.levels
-    )
-
-
-def _known(level: Level, before: Mapping[str, Value], load: Load | None, facts: Mapping[str, str]) -> Level:
-    """The level with what is known of it before any launch."""
-    sets = settings(level.change)
-    model = str(before.get("model-path", ""))
-    unfit = any(misfits(name, value, facts, model) for name, value in sets.items())
-    ahead = foreseen(sets, before, load) if load is not None else None
-    cost = 1.0 + max((more for name, more in SLOW_STARTS.items() if sets.get(name)), default=0.0)
-    risk = max(UNFIT if unfit else level.risk, _risk_of_memory(sets, facts))
-    return replace(level, risk=risk, foreseen=ahead, cost=cost, reach=max((_reach(n) for n in sets), default=1.0))
-
-
-def _risk_of_memory(sets: Mapping[str, Value], facts: Mapping[str, str]) -> float:
-    """How likely a share of the GPU's memory leaves too little of it beside, as far as that can be told."""
-    share, memory_gb = number_in(sets.get("mem-fraction-static")), number_in(facts.get("gpu.memory_gb"))
-    if share is None or memory_gb is None:
-        return 0.0
-    return next((risk for left_gb, risk in LEFT_BESIDE if (1 - share) * memory_gb < left_gb), 0.0)
-
-
-def _reach(name: str) -> float:
-    return next((reach for names, reach in REACH if names.search(name)), 1.0)
+    return tuple(factor for factor in found if factor.levels)
 
 
 def may_join(item: Item) -> bool:

@@ -6,6 +6,7 @@ suspected; one that was the only suspect is guilty. For want of memory, whatever
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -34,8 +35,11 @@ AGAIN, FORGIVEN = 0.9, 2.0
 many other levels it is less likely by 1/e."""
 ELSEWHERE = 0.5
 """How much of a failure is still expected in another serving environment."""
-ROUNDS, MOST_GUILT, LEAST_RISK = 8, 0.98, 0.01
-"""How often guilt is divided anew among the suspects of all failures, the most that one has, and the least before any failure."""
+MOST_GUILTY, COMPANY = 3, 0.05
+"""Levels at most that are thought guilty of several failures at once, and how likely a failure is nobody's fault: of levels that
+do not go together."""
+MOST_GUILT, LEAST_RISK = 0.98, 0.01
+"""How likely a level is to fail that surely failed, and the least before any failure."""
 NAMED_ELSEWHERE = 0.9
 """The same where it is known which level fails."""
 MEMORY_KINDS = frozenset({*GPU_OUT_OF_MEMORY, *HOST_OUT_OF_MEMORY})
@@ -98,14 +102,22 @@ class Feasible:
         return self._guilts[here]
 
     def _guilt_in(self, here: Value) -> dict[On, float]:
-        """Each failure has a cause among its suspects: the likelier one, and the one that several failures have in common."""
+        """Of all sets of few guilty levels, those count that answer for the failures, as likely as their risks make them."""
         told = [(f, s) for f, s in zip(self.failures, self._suspects, strict=True) if s and f.kind not in MEMORY_KINDS]
-        guilt = {o: max(self._level(o).risk, LEAST_RISK) for _, suspects in told for o in suspects}
-        for _ in range(ROUNDS):
-            shares = [{o: guilt[o] / sum(guilt[p] for p in suspects) for o in suspects} for _, suspects in told]
-            guilt = {o: min(MOST_GUILT, sum(share.get(o, 0.0) for share in shares)) for o in guilt}
+        sure = {o for _, suspects in told if len(suspects) == 1 for o in suspects}
+        left = [suspects for _, suspects in told if not suspects & sure]
+        doubted = sorted(frozenset().union(*left))
+        odds = {o: max(self._level(o).risk, LEAST_RISK) / (1 - min(self._level(o).risk, MOST_GUILT)) for o in doubted}
+        weights = {
+            guilty: math.prod(odds[o] for o in guilty) * math.prod(1.0 if s & set(guilty) else COMPANY for s in left)
+            for many in range(MOST_GUILTY + 1)
+            for guilty in itertools.combinations(doubted, many)
+        }
+        total = sum(weights.values())
+        guilt = {o: sum(w for guilty, w in weights.items() if o in guilty) / total for o in doubted}
+        guilt |= dict.fromkeys(sure, MOST_GUILT)
         known = {o for f, suspects in told if self._environment(f.choice) == here for o in suspects}
-        return {o: g if o in known else g * (NAMED_ELSEWHERE if g >= MOST_GUILT else ELSEWHERE) for o, g in guilt.items()}
+        return {o: g if o in known else g * (NAMED_ELSEWHERE if o in sure else ELSEWHERE) for o, g in guilt.items()}
 
     def _as_much(self, one: On, other: On) -> bool:
         """Whether a level wants at least as much memory as another one of its factor, as far as that can be told."""

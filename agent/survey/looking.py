@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from optagent.agent.bundling import Bundle
 from optagent.agent.change import Change, apply_change, describe
 from optagent.agent.dead_ends import blame_failure, says_nothing
-from optagent.agent.foreseen import Load
 from optagent.agent.experiments import BUNDLE, ITEM, SURVEY, TRIAL, Experiment, Outlook
+from optagent.agent.load import Load
 from optagent.agent.noise import Noise, with_usual
 from optagent.agent.plan.model import Item
 from optagent.agent.records import Part
@@ -29,6 +29,7 @@ from optagent.agent.survey.factors import (
     set_in,
 )
 from optagent.agent.survey.feasible import Failed, Feasible, On, on
+from optagent.agent.survey.known import with_what_is_known
 from optagent.agent.survey.proposing import ENOUGH, Proposal, launches_wanted, propose
 from optagent.agent.survey.surface import Observation, Surface
 from optagent.agent.verdict import Judgement, Verdict
@@ -71,7 +72,8 @@ class Looked:
 @dataclass(frozen=True)
 class Seen:
     """What a survey goes by. `noise` is that of a launch; `refused` says why a change and
-    the configuration that it leads to must not be launched, "" when they may."""
+    the configuration that it leads to must not be launched, "" when they may. `load` is the objective's, `facts` those about
+    the machine."""
 
     baseline: Configuration
     experiments: Sequence[Experiment]
@@ -115,7 +117,8 @@ class _View:
 def _view(items: Sequence[Item], inside: Sequence[Item], seen: Seen) -> _View | None:
     """None where no launch tells anything of these items."""
     root = _root(seen, inside)
-    factors = factors_of(items, root, seen.load, seen.facts)
+    load = seen.load.on(root) if seen.load is not None else None
+    factors = with_what_is_known(factors_of(items, root), set_in(root), load, seen.facts)
     now = choice_of(seen.baseline, root, factors)
     observations, failures = _observed(seen, root, factors)
     if not factors or now is None or not observations:

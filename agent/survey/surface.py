@@ -10,24 +10,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from optagent.agent.experiments import Outlook
 from optagent.agent.search.space import number_in
-from optagent.agent.foreseen import USUAL_SD
 from optagent.agent.survey.factors import Choice, Factor, Level, Value, assignments
+from optagent.agent.survey.foreseen import USUAL_SD
 
-import os
-LEVEL_SD = float(os.environ.get("LSD","0.06"))
-HEAVY = float(os.environ.get("HEAVY","1"))
-ROUNDS = int(os.environ.get("ROUNDS","12"))
-TOGETHER = (0.04, 0.003, 0.01, 0.08) if not os.environ.get("TOG") else tuple(float(x) for x in os.environ["TOG"].split(","))
-MUCH_WORSE = float(os.environ.get('WORSE','0.3'))
+TOGETHER = (0.04, 0.003, 0.01, 0.08)
+"""Usual standard deviations of what a combination gives beside the sum of its levels' effects. The first one holds until there
+is something to learn from."""
+ROUNDS = 12
+"""How often the sizes of the effects are learnt from the effects, and these from them."""
+MUCH_WORSE = 0.3
 """What lies so far (a difference of logarithms) below the best is bad, and how bad says nothing about what is good."""
 LEARN_FROM = 5
-"""Observations from which on the sizes are taken from them."""
+"""Observations from which on that is taken from them."""
 FACTORS_ALIKE = 3.0
 """Combinations that differ in so many factors are alike by 1/e in that."""
 MANY, NEAR = 4, 0.35
@@ -52,11 +53,23 @@ class Observation:
     sitting: str = ""
 
 
+class _Fit(NamedTuple):
+    """How likely the observations are, the covariance of each factor's effects, and the observations' own: its root, and it
+    solved for their values."""
+
+    likely: float
+    shapes: list[Array]
+    root: Array
+    weights: Array
+
+
 class Surface:
     """The posterior after `observations`; `noise` is the standard deviation of one of them (a fraction).
 
-    How large effects are here, and how much combinations give beside their sum, is what makes the observations most
-    likely, of a few usual sizes. Raises ValueError without observations.
+    Most levels do little and a few do much, so the effect of a level has a heavy-tailed prior (Student's t with one degree of
+    freedom), which lets one level answer for what several launches have in common. Of how much combinations give beside
+    the sum, that of a few usual sizes is taken that makes the observations most likely. Raises ValueError without
+    observations.
     """
 
     def __init__(
@@ -74,35 +87,30 @@ class Surface:
         measured = np.array([o.value for o in observations]) - self._origin
         values = np.maximum(measured, measured.max() - MUCH_WORSE) - self._expected(self._seen)
         apart = SITTING_SD**2 * same + (noise**2 + 1e-9) * np.eye(len(observations))
-        best = -math.inf
-        for together in TOGETHER if len(observations) >= LEARN_FROM else TOGETHER[:1]:
-            self._size = (1.0, together)
-            fit = self._fit(values, apart)
-            if fit[0] > best + 1e-6:
-                best, kept = fit[0], (*fit, self._shapes, together)
-        _, self._root, self._weights, self._shapes, together = kept
-        self._size = (1.0, together)
+        sizes = TOGETHER if len(observations) >= LEARN_FROM else TOGETHER[:1]
+        fits = [self._fit(size, values, apart) for size in sizes]
+        best = max(range(len(fits)), key=lambda n: (round(fits[n].likely, 6), -n))
+        self._together, self._shapes, self._root, self._weights = sizes[best], *fits[best][1:]
 
-    def _fit(self, values: Array, apart: Array) -> tuple[float, Array, Array]:
-        sds = self._usual
-        for n in range(ROUNDS):
-            self._shapes = [t * np.outer(d, d) for t, d in zip(self._tables, sds, strict=True)]
-            root = np.linalg.cholesky(self._between(self._seen, self._seen) + apart)
-            half = np.linalg.solve(root, values)
-            weights = np.linalg.solve(root.T, half)
-            if n == ROUNDS - 1:
-                break
-            sds = [self._learnt(f, d, root, weights) for f, d in enumerate(sds)]
+    def _fit(self, together: float, values: Array, apart: Array) -> _Fit:
+        """The effects' sizes and the effects, learnt from each other in turns (expectation-maximisation)."""
+        self._together, sds = together, self._usual
+        for _ in range(ROUNDS):
+            self._shapes = [t * np.outer(sd, sd) for t, sd in zip(self._tables, sds, strict=True)]
+            root: Array = np.asarray(np.linalg.cholesky(self._between(self._seen, self._seen) + apart))
+            half: Array = np.asarray(np.linalg.solve(root, values))
+            weights: Array = np.asarray(np.linalg.solve(root.T, half))
+            sds = [self._sizes(factor, root, weights) for factor in range(len(sds))]
         likely = -0.5 * float(half @ half) - float(np.log(np.diag(root)).sum())
-        return likely, root, weights
+        return _Fit(likely, self._shapes, root, weights)
 
-    def _learnt(self, f: int, sds: Array, root: Array, weights: Array) -> Array:
-        between = self._shapes[f][:, self._seen[:, f]]
-        mean = between @ weights
-        explained = np.linalg.solve(root, between.T)
-        var = np.maximum(np.diag(self._shapes[f]) - np.sum(explained**2, axis=0), 0.0)
-        own = np.maximum(np.diag(self._tables[f]), 1e-3)
-        return np.asarray(np.sqrt((HEAVY * self._usual[f] ** 2 + (mean**2 + var) / own) / (HEAVY + 1)))
+    def _sizes(self, factor: int, root: Array, weights: Array) -> Array:
+        """Standard deviations of the levels' effects that go with what the effects came out as, and how sure that is."""
+        between = self._shapes[factor][:, self._seen[:, factor]]
+        mean, explained = between @ weights, np.linalg.solve(root, between.T)
+        var = np.maximum(np.diag(self._shapes[factor]) - np.sum(explained**2, axis=0), 0.0)
+        own = np.maximum(np.diag(self._tables[factor]), 1e-3)
+        return np.asarray(np.sqrt((self._usual[factor] ** 2 + (mean**2 + var) / own) / 2))
 
     def at(self, choices: Sequence[Choice]) -> tuple[Array, Array]:
         """(mean, standard deviation) of the true value at each of the choices, without the noise of a launch."""
@@ -134,7 +142,7 @@ class Surface:
         return self._joined(*self._parts(some, others))
 
     def _joined(self, effects: Array, together: Array) -> Array:
-        return ANYWHERE_SD**2 + self._size[0] ** 2 * effects + self._size[1] ** 2 * together
+        return ANYWHERE_SD**2 + effects + self._together**2 * together
 
     def _parts(self, some: NDArray[np.intp], others: NDArray[np.intp]) -> tuple[Array, Array]:
         """How alike choices are by the sum of their levels, and as combinations."""
@@ -173,7 +181,7 @@ def _promised(level: Level) -> float:
 
 
 def _usual_sd(level: Level) -> float:
-    return LEVEL_SD * level.reach if level.foreseen is None else LEVEL_SD * level.foreseen.sd / USUAL_SD
+    return USUAL_SD * level.reach if level.foreseen is None else level.foreseen.sd
 
 
 def _values_of_item(factor: Factor, mine: Sequence[int], before: Mapping[str, Value]) -> Array:

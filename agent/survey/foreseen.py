@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
+from optagent.agent.load import Load
 from optagent.agent.search.space import number_in
-from optagent.tools.calls.configuration import Configuration, FlagValue
+from optagent.tools.calls.configuration import FlagValue
 
 Value = FlagValue | None
 Settings = Mapping[str, Value]
 """Flags by their first names and variables, with their values."""
 
-NOTHING_SD, LITTLE_SD, USUAL_SD = 0.01, 0.03, 0.15
+NOTHING_SD, LITTLE_SD, USUAL_SD = 0.004, 0.012, 0.06
 """How far off a foresight may lie, as a standard deviation: of what the load cannot feel, of what it hardly feels, and of
 anything that is not known (differences of logarithms)."""
 STARVES, RELIEVES, TAKES_AWAY = -0.3, 0.08, -0.03
@@ -29,29 +30,6 @@ RUNNING_WITH_DRAFTS = 48
 """Requests at once with speculation where no number is given (SGLang 0.5.23)."""
 HIT = 0.05
 """Share of the prompts' tokens found in the prefix cache from which on the cache matters."""
-MANY = 32
-"""Requests at once from which on a verify step costs about as much as the decode steps that it saves."""
-
-
-@dataclass(frozen=True)
-class Load:
-    """What the objective's load asks for, and what the baseline has for it.
-
-    `clients` are the requests at a time, `tokens` those of one request's prompt and answer, `cached` the share of the
-    prompts that was found in the prefix cache (None: not known). With `throughput` the objective is one, not a latency.
-    `kv_tokens` is what the KV cache of a configuration holds, by its fingerprint; `room` that of the one at hand.
-    """
-
-    clients: int
-    tokens: float
-    cached: float | None = None
-    throughput: bool = True
-    kv_tokens: Mapping[str, int] = field(default_factory=dict)
-    room: int | None = None
-
-    def on(self, configuration: Configuration) -> Load:
-        """The load on this configuration."""
-        return replace(self, room=self.kv_tokens.get(configuration.fingerprint()))
 
 
 @dataclass(frozen=True)
@@ -113,12 +91,16 @@ def _room(name: str, had: float | None, has: float | None, wanted: float, what: 
     """Of a number that limits: `had` before and `has` now, None where that is not known, of what is `wanted`."""
     if has is not None and has < wanted:
         if had is not None and has >= had:
-            return Foreseen(RELIEVES, USUAL_SD, f"{name} {had:g} is less than the {wanted:g} {what}, and {has:g} is nearer")
+            return Foreseen(
+                RELIEVES, USUAL_SD, f"{name} {had:g} is less than the {wanted:g} {what}, and {has:g} is nearer"
+            )
         return Foreseen(STARVES, USUAL_SD, f"{name} {has:g} is less than the {wanted:g} {what}")
     if had is not None and had < wanted:
         spare = 0.0 if has is None else SPARE * math.log2(has / wanted)
         return Foreseen(RELIEVES - spare, USUAL_SD, f"{name} {had:g} is less than the {wanted:g} {what}")
-    return Foreseen(0.0, NOTHING_SD if had is not None else LITTLE_SD, f"{name} has room for the {wanted:g} {what} as it is")
+    return Foreseen(
+        0.0, NOTHING_SD if had is not None else LITTLE_SD, f"{name} has room for the {wanted:g} {what} as it is"
+    )
 
 
 def _max_running(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
@@ -126,12 +108,16 @@ def _max_running(value: Value, before: Settings, after: Settings, load: Load) ->
         return None
     wanted = -(-load.clients // _replicas(after))
     had = _running_limit(before)
-    return _room("max-running-requests", float("inf") if had is None else had, number_in(value), wanted, "requests at once")
+    return _room(
+        "max-running-requests", float("inf") if had is None else had, number_in(value), wanted, "requests at once"
+    )
 
 
 def _graphs(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
     had = number_in(before.get("cuda-graph-max-bs-decode") or before.get("cuda-graph-max-bs"))
-    return _room("the largest CUDA graph's batch", had, number_in(value), _at_once(after, load), "requests that run at once")
+    return _room(
+        "the largest CUDA graph's batch", had, number_in(value), _at_once(after, load), "requests that run at once"
+    )
 
 
 def _memory(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:

@@ -1,0 +1,53 @@
+"""The load that the objective is measured under, as far as it says what a server can gain or lose by. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from optagent.tools.calls.configuration import Configuration
+
+if TYPE_CHECKING:
+    from optagent.agent.ledger import Ledger
+    from optagent.tools.calls.bench import Workload
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the load asks for, and what configurations have for it.
+
+    `clients` are the requests at a time, `tokens` those of one request's prompt and answer, `cached` the share of the
+    prompts that was found in the prefix cache (None: not known). With `throughput` the objective is one, not a latency.
+    `kv_tokens` is what the KV cache of a configuration holds, by its fingerprint; `room` that of the one at hand.
+    """
+
+    clients: int
+    tokens: float
+    cached: float | None = None
+    throughput: bool = True
+    kv_tokens: Mapping[str, int] = field(default_factory=dict)
+    room: int | None = None
+
+    def on(self, configuration: Configuration) -> Load:
+        """The load on this configuration."""
+        return replace(self, room=self.kv_tokens.get(configuration.fingerprint()))
+
+
+def load_of(ledger: Ledger, workload: Workload, metric: str, configuration: Configuration) -> Load | None:
+    """The load of this workload as runs of the configuration showed it in this sitting; None before the first one."""
+    launches = ledger.launches_of(configuration)
+    if not len(launches):
+        return None
+    shown = launches.metrics[-1]
+    output, total = shown.get("output_throughput"), shown.get("total_throughput")
+    tokens = workload.output_len * total / output if output and total else workload.input_len + workload.output_len
+    return Load(
+        min(workload.max_concurrency, workload.num_prompts), tokens, _cached_share(ledger), metric.endswith("_throughput"),
+        dict(ledger.kv_tokens),
+    )  # fmt: skip
+
+
+def _cached_share(ledger: Ledger) -> float | None:
+    runs = (r for e in reversed(ledger.experiments.values()) for r in reversed(e.runs) if r.valid)
+    return next((r.metrics["cached_share"] for r in runs if "cached_share" in r.metrics), None)
