@@ -120,15 +120,15 @@ HARDWARE: tuple[Hardware, ...] = (
     ),
     Hardware(
         "enable-torch-symm-mem", "torch's symmetric memory all-reduce knows SM90 and SM100 only",
-        "compute_capability>=12 and cuda<13",
+        "compute_capability>=12",
     ),
     Hardware(
         "flashinfer-allreduce-fusion-backend", "FlashInfer's all-reduce fusion requires SM90 or SM10x",
-        "compute_capability>=12 and cuda<13",
+        "compute_capability>=12",
     ),
     Hardware(
         "enable-flashinfer-allreduce-fusion", "FlashInfer's all-reduce fusion requires SM90 or SM10x",
-        "compute_capability>=12 and cuda<13",
+        "compute_capability>=12",
     ),
     Hardware(
         "attention-backend", "these kernels are built for SM90 or SM100", "compute_capability>=12",
@@ -143,8 +143,8 @@ HARDWARE: tuple[Hardware, ...] = (
         frozenset({"flashinfer_trtllm", "flashinfer_trtllm_routed", "flashinfer_megamoe"}),
     ),
     Hardware(
-        "moe-runner-backend", "DeepGEMM has no kernels for SM12x and crashes there", "compute_capability>=12",
-        frozenset({"deep_gemm"}),
+        "moe-runner-backend", "DeepGEMM has no kernels for SM12x before 0.5.23 and crashes there",
+        "compute_capability>=12 and sglang<0.5.23", frozenset({"deep_gemm"}),
     ),
     Hardware(
         "enable-nccl-nvls", "NVLink SHARP needs the NVSwitch of Hopper cards or later ones", "compute_capability<9",
@@ -166,6 +166,13 @@ HARDWARE: tuple[Hardware, ...] = (
     Hardware(
         "attention-backend", "these kernels are built for SM90 or later", "compute_capability<9",
         frozenset({"fa4", "flashmla", "cutlass_mla", "cutedsl_mla", "trtllm_mla", "trtllm_mha"}),
+    ),
+    Hardware(
+        "attention-backend", "these kernels are built for SM100", "compute_capability>=9 and compute_capability<10",
+        frozenset({"cutedsl_mla", "trtllm_mla"}),
+    ),
+    Hardware(
+        "attention-backend", "FlashAttention 3 runs on SM8x and SM90 only", "compute_capability<8", frozenset({"fa3"}),
     ),
     Hardware(
         "moe-runner-backend", "these kernels are built for SM100", "compute_capability<10",

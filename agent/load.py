@@ -43,11 +43,17 @@ def load_of(ledger: Ledger, workload: Workload, metric: str, configuration: Conf
     output, total = shown.get("output_throughput"), shown.get("total_throughput")
     tokens = workload.output_len * total / output if output and total else workload.input_len + workload.output_len
     return Load(
-        min(workload.max_concurrency, workload.num_prompts), tokens, _cached_share(ledger), metric.endswith("_throughput"),
-        dict(ledger.kv_tokens),
+        min(workload.max_concurrency, workload.num_prompts), tokens, _cached_share(ledger, configuration),
+        metric.endswith("_throughput"), dict(ledger.kv_tokens),
     )  # fmt: skip
 
 
-def _cached_share(ledger: Ledger) -> float | None:
-    runs = (r for e in reversed(ledger.experiments.values()) for r in reversed(e.runs) if r.valid)
+def _cached_share(ledger: Ledger, configuration: Configuration) -> float | None:
+    """What the configuration's own runs found in the prefix cache: another one may have none."""
+    runs = (
+        r
+        for e in reversed(ledger.experiments.values())
+        for r in reversed(e.runs)
+        if r.valid and (e.candidate if r.arm == "candidate" else e.base) == configuration
+    )
     return next((r.metrics["cached_share"] for r in runs if "cached_share" in r.metrics), None)

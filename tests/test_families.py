@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from optagent.agent.change import Change
-from optagent.agent.families import BLOCKING, families_of, family_of, runs_into
+from optagent.agent.families import BLOCKING, families_of, family_of, is_suspected, runs_into
 from optagent.tools.calls.configuration import Configuration
 
 
@@ -94,6 +94,42 @@ def test_what_a_cause_stands_in_the_way_of(kind: str, name: str, blocked: bool) 
     assert runs_into(kind, [name]) is blocked
     assert runs_into(kind, ["served-model-name", name]) is blocked
     assert not runs_into(kind, [])
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "suspected"),
+    [
+        ("hang", "enable-mscclpp", True),
+        ("hang", "enable-nccl-nvls", True),
+        ("hang", "NCCL_P2P_LEVEL", True),
+        ("hang", "NCCL_MAX_NCHANNELS", True),
+        ("hang", "disable-custom-all-reduce", True),
+        ("hang", "SGLANG_ENABLE_PCIE_IPC_ALLREDUCE", True),
+        ("hang", "flashinfer-allreduce-fusion-backend", True),
+        ("hang", "max-running-requests", False),
+        ("hang", "attention-backend", False),
+        ("slow", "enable-mscclpp", False),
+        ("unknown", "enable-mscclpp", False),
+    ],
+)
+def test_what_a_hang_usually_comes_from(kind: str, name: str, suspected: bool) -> None:
+    assert is_suspected(kind, [name]) is suspected
+    assert is_suspected(kind, ["served-model-name", name]) is suspected
+    assert not is_suspected(kind, [])
+    assert not runs_into(kind, [name]), "a change is not left out because another one hung"
+
+
+SETTINGS = (
+    "enable-mscclpp", "attention-backend", "moe-runner-backend", "enable-torch-compile", "max-running-requests",
+    "speculative-algorithm", "NCCL_ALGO", "page-size", "ep-size", "quantization",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", sorted(BLOCKING))
+def test_what_a_cause_stands_in_the_way_of_is_suspected_of_it(kind: str) -> None:
+    blocked = [name for name in SETTINGS if runs_into(kind, [name])]
+    assert blocked
+    assert [name for name in SETTINGS if is_suspected(kind, [name])] == blocked
 
 
 def test_the_kinds_are_those_of_the_diagnosis() -> None:

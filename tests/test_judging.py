@@ -215,6 +215,10 @@ AT_110 = Outlook(math.log(110), math.log(100), 0.01**2, 0.005**2, 0.0)
 UNSURE = Outlook(math.log(100), math.log(100), 0.2**2, 0.2**2, 0.0)
 
 
+def sure_of(value: float) -> Outlook:
+    return Outlook(math.log(value), math.log(100), 1e-8, 1e-8, 0.0)
+
+
 @pytest.mark.parametrize(
     ("experiment", "values", "pool", "verdict"),
     [
@@ -223,7 +227,8 @@ UNSURE = Outlook(math.log(100), math.log(100), 0.2**2, 0.2**2, 0.0)
         (LOOK, (110.0,), SIX, Verdict.INCONCLUSIVE),  # nobody looked at its output
         (replace(RIGHT, candidate_gate={"held": False}), (110.0,), SIX, Verdict.INCONCLUSIVE),
         (RIGHT, (102.7,), SIX, Verdict.KEEP),
-        (RIGHT, (102.7,), (100.0,), Verdict.INCONCLUSIVE),  # of one launch of the baseline little is known
+        (RIGHT, (101.8,), (100.0,), Verdict.INCONCLUSIVE),  # of one launch of the baseline little is known
+        (RIGHT, (101.8,), SIX, Verdict.KEEP),
         (RIGHT, (101.5,), SIX, Verdict.INCONCLUSIVE),
         (RIGHT, (100.0,), SIX, Verdict.INCONCLUSIVE),
         (RIGHT, (80.0,), SIX, Verdict.INCONCLUSIVE),  # bad as it is, it settles nothing
@@ -231,6 +236,9 @@ UNSURE = Outlook(math.log(100), math.log(100), 0.2**2, 0.2**2, 0.0)
         # by what the survey expected
         (replace(RIGHT, outlook=AT_110), (102.7,), (100.0,), Verdict.KEEP),
         (replace(RIGHT, outlook=UNSURE), (110.0,), SIX, Verdict.INCONCLUSIVE),
+        # sure as it may be, less than half of the minimum effect is not worth it
+        (replace(RIGHT, outlook=sure_of(101.2)), (101.2,), SIX, Verdict.KEEP),
+        (replace(RIGHT, outlook=sure_of(100.8)), (100.8,), SIX, Verdict.INCONCLUSIVE),
     ],
 )
 def test_a_launch_of_a_survey_is_kept_where_it_is_surely_ahead(

@@ -16,6 +16,7 @@ from optagent.agent.config import CampaignConfig
 from optagent.agent.experiments import BASELINE, ITEM, Experiment, Run
 from optagent.agent.ledger import Ledger
 from optagent.agent.measuring import measure, run_of
+from optagent.agent.records import Baseline, Measurement
 from optagent.agent.session import LedgerJournal, Session
 from optagent.agent.validity import MORE_THAN_BASELINE, repetitive_shares, too_repetitive
 from optagent.tools.calls.bench import BenchRun
@@ -117,6 +118,39 @@ def test_a_run_is_asked_for_and_recorded(discard_first: bool, tmp_path: Path) ->
     assert [run.valid for run in runs] == [False, True, True], "so repetitive a candidate does not count"
     assert session.ledger.experiments["E0001"].runs == tuple(runs)
     assert ("note", "E0001-baseline-1: looks odd") in told.lines
+
+
+@pytest.mark.parametrize(
+    ("kind", "recorded", "launch_s", "measuring", "runs"),
+    [
+        (BASELINE, False, 120.0, {}, 1),
+        (BASELINE, False, 45.0, {}, 1),
+        (BASELINE, False, 44.0, {}, 3),  # launches that cheap are no reason for a survey
+        (BASELINE, False, 44.0, {"survey_from_s": 0}, 1),
+        (BASELINE, False, None, {}, 3),  # what a launch takes is not known yet
+        (BASELINE, False, 120.0, {"pool": False}, 3),
+        (BASELINE, True, 120.0, {}, 3),  # its noise is wanted
+        (ITEM, False, 120.0, {}, 3),
+    ],
+)
+def test_before_a_survey_the_baseline_s_first_run_is_enough(
+    kind: str, recorded: bool, launch_s: float | None, measuring: dict[str, Any], runs: int, tmp_path: Path
+) -> None:
+    result = {"valid": True, "metrics": {METRIC: 200.0}, "elapsed_s": 30.0}
+    recording = tmp_path / "script.jsonl"
+    recording.write_text(json.dumps({"tool": "bench", "result": result}) + "\n")
+    script = load_recording(recording)
+    config = CampaignConfig.model_validate({"name": "x", "measuring": measuring})
+    journal = LedgerJournal(MemoryJournal())
+    session = Session(config, ScriptedToolbox(script, ReplayToolbox(script)), journal, Told())
+    session.note("sitting", {"id": "S001"})
+    session.note("intent", {"tool": "launch", "request": {"launch": "E0001-baseline-1"}}, "k")
+    ready = {"outcome": "ready", "pid": 7, "start_time": 1.5, "elapsed_s": launch_s}
+    session.note("result", {"tool": "launch", "result": ready}, "k")
+    if recorded:
+        session.note("baseline", Baseline(PLAIN, Measurement(METRIC, 200.0)))
+    session.note("experiment", {"id": "E0001", "kind": kind, "title": "t", "base": PLAIN, "repeats": 3})
+    assert len(measure(session, session.ledger.experiments["E0001"], BASE, "http://x")) == runs
 
 
 class Told:

@@ -13,6 +13,7 @@ from optagent.agent.bundling import Bundle
 from optagent.agent.change import Change, apply_change
 from optagent.agent.decide import Decision, Verb, decide
 from optagent.agent.experiments import BASELINE, BUNDLE, SURVEY, TRIAL, Experiment, Failure, Run
+from optagent.agent.flag_combinations import IPC
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Item, Plan, Risk, Status
 from optagent.agent.records import Baseline, DeadEnd, Measurement
@@ -146,6 +147,34 @@ def test_what_the_principles_forbid_together_is_not_launched() -> None:
         assert decision.step is not None
         done.append(looked(len(done) + 1, found[1], 100.0))
     assert {"a", "b"} <= {i for e in done for i in e.items}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        # the server refuses both together
+        (Change(flags={"dp-size": 2}), Change(flags={"attn-dp-size": 2})),
+        # the one has no effect with the other
+        (Change(env={IPC: "1"}), Change(flags={"enable-deterministic-inference": True})),
+    ],
+)
+def test_what_excludes_itself_is_not_launched(one: Change, other: Change) -> None:
+    """Each may be tried by itself."""
+    items = (ITEMS[1], Item("x", "x", 2, 2, change=one), Item("y", "y", 3, 3, change=other))
+    done: list[Experiment] = [measured()]
+    while (found := step_of(decision := decide(surveying(*items, experiments=done))))[0] is StepKind.SURVEY:
+        assert not {"x", "y"} <= set(found[1])
+        assert len(done) < 8, "there are no more combinations"
+        assert decision.step is not None
+        change = decision.step.change
+        assert change is not None
+        done.append(
+            replace(
+                looked(len(done) + 1, "", 100.0), change=change, candidate=apply_change(BASE, change), items=decision.step.items,
+                among=("b", "x", "y"),
+            )
+        )  # fmt: skip
+    assert {"x", "y"} <= {i for e in done for i in e.items}
 
 
 def every_look(effects: dict[str, float]) -> tuple[Experiment, ...]:

@@ -12,7 +12,17 @@ from optagent.agent.change import Change
 from optagent.agent.dead_ends import PASSING
 from optagent.agent.search.feasible import GPU_OUT_OF_MEMORY, HOST_OUT_OF_MEMORY, TOO_LITTLE
 from optagent.agent.survey.factors import Choice, Factor, Level
-from optagent.agent.survey.feasible import ELSEWHERE, MEMORY_KINDS, WORDS_SAY_NOTHING, Failed, Feasible, On, on
+from optagent.agent.survey.feasible import (
+    ELSEWHERE,
+    MEMORY_KINDS,
+    MOST_GUILT,
+    NAMED_ELSEWHERE,
+    WORDS_SAY_NOTHING,
+    Failed,
+    Feasible,
+    On,
+    on,
+)
 
 RISK = 0.05
 
@@ -54,11 +64,29 @@ def feasible(*failures: Failed, ran: tuple[Choice, ...] = (OFF,), **before: Any)
     return Feasible(FACTORS, {"environment": "default", **before}, failures, ran)
 
 
-def ruled_out(found: Feasible) -> set[On]:
-    """The levels that have no chance even in company."""
+def guilty_of(found: Feasible) -> set[On]:
+    """The levels that have next to no chance, even in company."""
     company = at(sequences=1)
     every = [(n, number) for n, f in enumerate(FACTORS[:3]) for number in range(1, len(f.levels) + 1)]
-    return {(n, number) for n, number in every if found.chance((*OFF[:n], number, *OFF[n + 1 : 3], *company[3:])) == 0}
+    chances = {o: found.chance((*OFF[: o[0]], o[1], *OFF[o[0] + 1 : 3], *company[3:])) for o in every}
+    return {o for o, chance in chances.items() if chance <= 1 - MOST_GUILT}
+
+
+SEVEN = "abcdefg"
+
+
+def among_seven(*failures: str, ran: str = "", **risks: float) -> dict[str, float]:
+    """How likely each of seven switches fails alone, after failures of some of them together."""
+    factors = [
+        factor(Level(Change(flags={f"enable-{n}": True}), (n,), risk=risks.get(n, RISK))) for n in (*SEVEN, "beside")
+    ]
+
+    def choice(names: str, beside: int = 0) -> Choice:
+        return (*(int(n in names) for n in SEVEN), beside)
+
+    known = {choice(ran), choice("", beside=1)}
+    found = Feasible(factors, {}, [Failed(choice(f), "config-error") for f in failures], known)
+    return {n: 1 - found.chance(choice(n, beside=1)) for n in SEVEN}
 
 
 @st.composite
@@ -98,6 +126,34 @@ def test_without_failures_new_levels_alone_are_a_risk(choice: Choice) -> None:
         assert found.chance(choice) == pytest.approx((1 - RISK) ** new)
 
 
+risks = st.floats(0.02, 0.8)
+accusations = st.lists(
+    st.text("abcd", min_size=2, max_size=3).filter(lambda s: len(set(s)) > 1), min_size=1, max_size=3
+)
+
+
+@given(accusations, risks, risks)
+def test_the_riskier_one_is_the_guiltier(failures: list[str], one: float, other: float) -> None:
+    less, more = (among_seven(*failures, a=risk)["a"] for risk in sorted((one, other)))
+    assert less <= more + 1e-9
+
+
+@given(accusations, risks)
+def test_an_accusation_takes_nothing_from_guilt(failures: list[str], risk: float) -> None:
+    """Nobody is likelier to run for having been accused; and who is not accused, is as likely to run as before."""
+    before, after = among_seven(a=risk), among_seven(*failures, a=risk)
+    assert all(after[n] >= before[n] - 1e-9 for n in SEVEN)
+    assert all(after[n] == pytest.approx(before[n]) for n in SEVEN if not any(n in f for f in failures))
+
+
+@given(accusations, st.lists(st.sampled_from(["ef", "fg", "efg"]), max_size=4))
+def test_failures_without_a_suspect_in_common_have_nothing_to_do_with_each_other(
+    failures: list[str], others: list[str]
+) -> None:
+    alone, both = among_seven(*failures), among_seven(*failures, *others)
+    assert {n: both[n] for n in "abcd"} == pytest.approx({n: alone[n] for n in "abcd"})
+
+
 @given(failed(), choices)
 def test_the_order_of_failures_makes_no_difference(failure: Failed, choice: Choice) -> None:
     other = Failed(at(fusion=1, policy=1), "config-error")
@@ -115,6 +171,7 @@ def test_the_order_of_failures_makes_no_difference(failure: Failed, choice: Choi
         ([Failed(at(interval=1), "hang")], [], {(2, 1)}),  # the only suspect
         ([Failed(at(interval=1, policy=1), "config-error")], [], set()),  # one of two
         ([Failed(at(interval=1, policy=1), "config-error", (1, 1))], [], {(1, 1)}),  # its words say it
+        ([Failed(at(interval=1, policy=1), "unknown", (1, 1))], [], {(1, 1)}),  # also where nothing else is known
         ([Failed(at(interval=1, policy=1), "hang", (1, 1))], [], set()),  # these words say where, and not why
         ([Failed(at(interval=1, policy=1), "config-error")], [at(policy=1)], {(2, 1)}),
         ([Failed(at(interval=1, policy=1), "config-error")], [at(policy=2)], set()),  # that is another level
@@ -123,30 +180,71 @@ def test_the_order_of_failures_makes_no_difference(failure: Failed, choice: Choi
          {(1, 1)}),
         # of some kinds it is known which settings usually meet them
         ([Failed(at(fusion=1, interval=1, policy=1), "allreduce-unsupported")], [], {(0, 1)}),
+        ([Failed(at(fusion=1, interval=1, policy=1), "hang")], [], {(0, 1)}),  # ranks that wait for each other
         ([Failed(at(interval=1, policy=1), "hang")], [at(policy=1), at(interval=1)], set()),  # only both together
     ],
 )  # fmt: skip
 def test_who_is_guilty(failures: list[Failed], ran: list[Choice], guilty: set[On]) -> None:
-    assert ruled_out(feasible(*failures, ran=(OFF, *ran))) == guilty
+    assert guilty_of(feasible(*failures, ran=(OFF, *ran))) == guilty
 
 
 def test_what_is_guilty_is_ruled_out_and_its_companions_are_not() -> None:
     found = feasible(Failed(at(interval=1, policy=1), "config-error", (1, 1)))
-    assert found.chance(at(policy=1, fusion=1)) == 0
+    assert found.chance(at(policy=1, fusion=1)) == pytest.approx((1 - MOST_GUILT) * (1 - RISK))
     assert found.chance(at(interval=1)) == pytest.approx(1 - RISK)
     assert found.chance(at(policy=2)) == pytest.approx(1 - RISK)
 
 
 def test_what_failed_beside_a_guilty_one_is_no_suspect() -> None:
     both, alone = Failed(at(interval=1, policy=1), "config-error"), Failed(at(policy=1), "config-error")
-    assert feasible(both).chance(at(interval=1, fusion=1)) < 0.6
+    assert feasible(both).chance(at(interval=1, fusion=1)) < 0.7 * (1 - RISK)
     assert feasible(both, alone).chance(at(interval=1, fusion=1)) == pytest.approx((1 - RISK) ** 2)
 
 
 def test_what_is_guilty_here_may_run_in_another_environment() -> None:
+    """Where it is known which level fails, that is less likely than where one of several does."""
     found = feasible(Failed(at(policy=1), "config-error", (1, 1)))
-    assert found.chance(at(policy=1, fusion=1)) == 0
-    assert found.chance(at(policy=1, place=1)) == pytest.approx((1 - ELSEWHERE) * (1 - RISK) ** 2)
+    assert found.chance(at(policy=1, place=1)) == pytest.approx((1 - NAMED_ELSEWHERE * MOST_GUILT) * (1 - RISK))
+    found = feasible(Failed(at(policy=1, interval=1), "config-error"))
+    here, elsewhere = found.chance(at(policy=1)), found.chance(at(policy=1, place=1))
+    assert 1 - elsewhere / (1 - RISK) == pytest.approx(ELSEWHERE * (1 - here))
+
+
+def test_a_level_that_runs_in_one_environment_may_fail_in_another() -> None:
+    found = feasible(Failed(at(policy=1, place=1), "config-error", (1, 1)), ran=(OFF, at(policy=1), at(place=1)))
+    assert found.chance(at(policy=1, place=1, fusion=1)) == pytest.approx((1 - MOST_GUILT) * (1 - RISK))
+    assert found.chance(at(policy=1, fusion=1)) == pytest.approx(1 - RISK)
+
+
+@pytest.mark.parametrize("failures", [("ab", "ac"), ("abc", "ade"), ("abc", "ade", "afg")])
+def test_whom_several_failures_have_in_common_is_guilty_of_all(failures: tuple[str, ...]) -> None:
+    guilt = among_seven(*failures)
+    companions = {n for f in failures for n in f} - {"a"}
+    assert guilt["a"] > 0.7
+    assert guilt["a"] > among_seven(failures[0])["a"] + 0.3
+    for n in companions:
+        assert guilt[n] < among_seven(failures[0])["b"]
+        assert guilt[n] < guilt["a"] / 5
+
+
+def test_the_more_failures_accuse_one_the_freer_are_its_companions() -> None:
+    guilts = [among_seven(*("abc", "ade", "afg")[:n]) for n in range(4)]
+    assert [g["a"] for g in guilts] == sorted({g["a"] for g in guilts})
+    companions = [g["b"] for g in guilts[1:]]
+    assert companions == sorted(set(companions), reverse=True)
+    assert companions[-1] < 2 * RISK
+
+
+def test_guilt_is_divided_in_proportion_to_risk() -> None:
+    def odds(risk: float) -> float:
+        return risk / (1 - risk)
+
+    guilt = among_seven("abc", a=0.3, b=0.1, c=0.02)
+    for n, risk in (("b", 0.1), ("c", 0.02)):
+        alone, beside = (g / (1 - g) for g in (guilt["a"], guilt[n]))
+        assert alone / beside > odds(0.3) / odds(risk)
+        assert guilt["a"] / guilt[n] == pytest.approx(0.3 / risk, rel=0.5)
+    assert among_seven("ab", ran="a", a=0.3)["b"] == pytest.approx(MOST_GUILT), "but who ran is no suspect"
 
 
 def test_of_several_suspects_the_fewer_the_likelier() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Sequence
@@ -17,13 +18,14 @@ from optagent.agent.canonical import canonical_configuration
 from optagent.agent.change import Change, apply_change
 from optagent.agent.experiments import BASELINE, BUNDLE, ITEM, SURVEY, TRIAL, Experiment, Failure, Launches, Run
 from optagent.agent.judging import Rules, ahead_of_all
+from optagent.agent.load import Load
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Item
 from optagent.agent.search.space import Axis
 from optagent.agent.survey.factors import Choice, Factor, Level, choice_of, factors_of, set_in
 from optagent.agent.survey.feasible import Failed, Feasible
 from optagent.agent.survey.looking import FEWEST_WITH, Looked, Seen, Told, is_open, next_of, surveyed, told_of
-from optagent.agent.survey.proposing import AT_ONCE, FEWEST, MOST, launches_wanted, propose
+from optagent.agent.survey.proposing import AT_ONCE, FEWEST, MOST, cost, launches_wanted, propose
 from optagent.agent.survey.surface import Observation, Surface
 from optagent.agent.verdict import Verdict
 from optagent.tools.calls.configuration import Configuration
@@ -54,10 +56,11 @@ class Campaign:
     truth: Truth
     seed: int = 1
     direction: str = "max"
-    refused: Callable[[Change], str] = lambda _: ""
+    refused: Callable[[Change, Configuration], str] = lambda *_: ""
     baseline: Configuration = ROOT
     experiments: list[Experiment] = field(default_factory=list)
     bundles: list[Bundle] = field(default_factory=list)
+    load: Load | None = None
 
     def __post_init__(self) -> None:
         self.draws = random.Random(self.seed)
@@ -70,7 +73,9 @@ class Campaign:
         return 100 * value if self.direction == "max" else 100 / value
 
     def seen(self) -> Seen:
-        return Seen(self.baseline, self.experiments, self.bundles, NOISE, self.direction, 0.02, self.seed, self.refused)
+        return Seen(
+            self.baseline, self.experiments, self.bundles, NOISE, self.direction, 0.02, self.seed, self.refused, self.load
+        )  # fmt: skip
 
     def next(self) -> Looked | None:
         inside = self.bundles[-1].items if self.bundles else ()
@@ -195,16 +200,57 @@ def test_what_must_not_be_launched_together_is_looked_at_apart() -> None:
     both = {"enable-aaaa", "enable-bbbb"}
     campaign = Campaign(
         [item(name) for name in ("aaaa", "bbbb", "cccc", "dddd")], additive({"aaaa": 0.05, "bbbb": 0.05}),
-        refused=lambda change: "a principle" if both <= change.flags.keys() else "",
+        refused=lambda change, _: "a principle" if both <= change.flags.keys() else "",
     )  # fmt: skip
     campaign.carry()
     assert not any(both <= c.flags.keys() for c in campaign.launched)
     assert both <= {name for c in campaign.launched for name in c.flags}
 
 
+def test_what_is_refused_is_asked_of_the_change_and_of_what_it_leads_to() -> None:
+    """On the configuration without the survey's items, also when some came in."""
+    asked: list[tuple[Change, Configuration]] = []
+
+    def refused(change: Change, candidate: Configuration) -> str:
+        asked.append((change, candidate))
+        return ""
+
+    Campaign([item(name) for name in EFFECTS], additive(EFFECTS), refused=refused).carry()
+    assert all(candidate == apply_change(ROOT, change) for change, candidate in asked)
+    assert len({repr(change) for change, _ in asked}) > 3
+
+
 def test_nothing_is_looked_at_where_nothing_may_be_launched() -> None:
-    campaign = Campaign([item(name) for name in "abc"], additive({}), refused=lambda _: "a principle")
+    campaign = Campaign([item(name) for name in "abc"], additive({}), refused=lambda *_: "a principle")
     assert campaign.next() is None
+
+
+# Eight requests at a time, and room for all of them
+FEW = Load(8, 1000.0, 0.0, True, {ROOT.fingerprint(): 100_000})
+UNFELT = {"num-continuous-decode-steps": 4, "schedule-conservativeness": 0.5, "mem-fraction-static": 0.95}
+
+
+def unfelt() -> list[Item]:
+    return [item(name, change=Change(flags={name: value})) for name, value in UNFELT.items()]
+
+
+@pytest.mark.parametrize("launches", [1, 6])
+def test_what_the_load_cannot_feel_is_no_reason_for_a_survey(launches: int) -> None:
+    campaign = Campaign(unfelt(), additive({}), load=FEW)
+    campaign.experiments *= launches
+    assert campaign.next() is None
+    campaign.load = None
+    assert campaign.next() is not None, "but it is where nothing is known of the load"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_the_load_cannot_feel_is_never_the_reason_for_a_launch(seed: int) -> None:
+    """It may be in it: but of no two launches is it all that makes them differ."""
+    campaign = Campaign([*map(item, EFFECTS), *unfelt()], additive(EFFECTS), seed, load=FEW)
+    campaign.carry()
+    felt = [frozenset(set(c.flags) - UNFELT.keys()) for c in (ROOT, *campaign.launched)]
+    assert len(felt) > 3
+    assert len(set(felt)) == len(felt)
 
 
 def test_what_came_in_may_go_out_again() -> None:
@@ -303,7 +349,7 @@ def test_a_patch_that_was_kept_since_stays_in() -> None:
         ({"verdict": "invalid", "failures": (Failure("candidate", "gate", "output", "no"),)}, False),
         ({"verdict": "invalid", "failures": (Failure("baseline", "launch", "config-error", "no"),)}, True),
         ({"verdict": "invalid", "runs": (Run("candidate", 1, None, False),) * 2}, False),
-        ({"verdict": "invalid", "runs": (Run("candidate", 1, 99.0), *(Run("baseline", 1, None, False),) * 2)}, True),
+        ({"verdict": "invalid", "runs": (Run("candidate", 1, 104.0), *(Run("baseline", 1, None, False),) * 2)}, True),
         ({"verdict": "failed", "failures": (Failure("candidate", "launch", "config-error", "no"),),
           "base": Configuration("cu13"), "candidate": Configuration("cu13", {"enable-a": True})}, True),
     ],
@@ -316,6 +362,13 @@ def test_what_failed_alone_is_not_looked_at(more: dict[str, object], looked_at: 
     campaign.experiments.append(tried)
     campaign.carry()
     assert any("enable-a" in c.flags for c in campaign.launched[1:]) == looked_at
+
+
+def test_what_ran_did_not_fail_where_the_baseline_did() -> None:
+    alone = Change(flags={"enable-a": True})
+    runs = (Run("candidate", 1, 104.0), Run("baseline", 1, None, False))
+    ran = settled(2, ITEM, candidate=apply_change(ROOT, alone), change=alone, runs=runs)
+    assert step("abc", measured(), replace(ran, verdict="invalid")) == step("abc", measured(), ran)
 
 
 # What goes on to a verdict
@@ -482,9 +535,14 @@ def proposed(*factors: Factor) -> Choice:
     return found.choice
 
 
-def promising(name: str, *risks: float, promise: float = 0.2) -> Factor:
-    """Alternatives that promise the same, with these risks."""
-    return Factor(tuple(Level(Change(flags={name: n}), (name,), promise, risk) for n, risk in enumerate(risks, 1)))
+def promising(name: str, *risks: float, promise: float = 0.2, costs: Sequence[float] = ()) -> Factor:
+    """Alternatives that promise the same, with these risks, and costs where a launch takes more than a usual one."""
+    return Factor(
+        tuple(
+            Level(Change(flags={name: n}), (name,), promise, risk, cost)
+            for n, (risk, cost) in enumerate(itertools.zip_longest(risks, costs, fillvalue=1.0), 1)
+        )
+    )
 
 
 def test_few_new_levels_are_looked_at_at_once() -> None:
@@ -494,6 +552,36 @@ def test_few_new_levels_are_looked_at_at_once() -> None:
 def test_of_what_promises_the_same_the_likelier_to_run_is_looked_at() -> None:
     assert proposed(promising("a", 0.5, 0.05, 0.5), promising("b", 0.9)) == (2, 0)
     assert proposed(promising("a", 0.1, promise=0.05), promising("b", 0.1, promise=0.2))[1] == 1
+
+
+def test_of_what_promises_the_same_the_sooner_launched_is_looked_at() -> None:
+    assert proposed(promising("a", *[0.1] * 3, costs=(3.0, 1.0, 3.0))) == (2,)
+    assert proposed(promising("a", 0.1, costs=(3.0,)), promising("b", 0.1)) == (0, 1)
+    assert proposed(promising("a", 0.1, promise=0.6, costs=(3.0,)), promising("b", 0.1, promise=0.03))[0] == 1
+
+
+@pytest.mark.parametrize("failures", [[(1, 1, 0, 0)], [(1, 1, 0, 0), (1, 0, 0, 1)]])
+def test_of_what_promises_the_same_the_unsuspected_is_looked_at(failures: list[Choice]) -> None:
+    factors, off = [promising(name, 0.05) for name in "abcd"], (0,) * 4
+    seen = [Observation(off, 4.6)]
+    feasible = Feasible(factors, BEFORE, [Failed(c, "config-error") for c in failures], {off})
+    found = propose(factors, Surface(factors, BEFORE, seen, 0.01), seen, feasible, 1)
+    assert found is not None
+    assert found.choice[2] == 1
+    assert found.choice[0] == 0
+
+
+@given(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=4, max_size=4), choices, choices)
+def test_a_launch_costs_what_its_slowest_level_takes(costs: list[float], one: Choice, other: Choice) -> None:
+    factors = [replace_cost(f, c) for f, c in zip(FACTORS, costs, strict=True)]
+    assert cost(factors, (0,) * len(FACTORS)) == 1
+    assert cost(factors, one) == max((c for c, n in zip(costs, one, strict=True) if n), default=1)
+    both = tuple(max(a, b) for a, b in zip(one, other, strict=True))
+    assert cost(factors, both) == max(cost(factors, one), cost(factors, other))
+
+
+def replace_cost(factor: Factor, cost: float) -> Factor:
+    return Factor(tuple(replace(level, cost=cost) for level in factor.levels))
 
 
 @pytest.mark.parametrize(("factors", "launches"), [(1, FEWEST + 2), (4, FEWEST + 8), (100, MOST)])

@@ -59,7 +59,10 @@ def number_in(value: Value) -> float | None:
         if len(value) > LONGEST or not _NUMBER.match(value):
             return None
         value = int(value) if value.lstrip("+-").isdigit() else float(value)
-    return value if math.isfinite(value) else None
+    try:
+        return value if math.isfinite(value) else None
+    except OverflowError:  # an integer beyond any float
+        return None
 
 
 def canonical_value(value: Value) -> tuple[str, float | str]:

@@ -77,7 +77,8 @@ class Feasible:
         if self._trials and ruled_out(self._point(choice), self._trials):
             return 0.0
         mine = on(choice)
-        chance = math.prod(1 - max(self._level(o).risk, self._guilt(choice).get(o, 0.0)) for o in mine - self._cleared)
+        risks = {o: 0.0 if o in self._cleared else self._level(o).risk for o in mine}
+        chance = math.prod(1 - max(risk, self._guilt(choice).get(o, 0.0)) for o, risk in risks.items())
         for failure, suspects in zip(self.failures, self._suspects, strict=True):
             chance *= 1 - self._again(choice, mine, failure, suspects)
         return chance
@@ -106,18 +107,27 @@ class Feasible:
         told = [(f, s) for f, s in zip(self.failures, self._suspects, strict=True) if s and f.kind not in MEMORY_KINDS]
         sure = {o for _, suspects in told if len(suspects) == 1 for o in suspects}
         left = [suspects for _, suspects in told if not suspects & sure]
-        doubted = sorted(frozenset().union(*left))
+        guilt = {o: g for group in _sharing(left) for o, g in self._divided(group).items()}
+        guilt |= dict.fromkeys(sure, MOST_GUILT)
+        known = {o for f, suspects in told if self._environment(f.choice) == here for o in suspects}
+        ran = frozenset().union(*(on(c) for c in self.ran if self._environment(c) == here))
+        return {
+            o: g if o in known else g * (NAMED_ELSEWHERE if o in sure else ELSEWHERE)
+            for o, g in guilt.items()
+            if o not in ran
+        }
+
+    def _divided(self, accused: Sequence[frozenset[On]]) -> dict[On, float]:
+        """How likely each suspect is guilty of failures that have suspects in common."""
+        doubted = sorted(frozenset().union(*accused))
         odds = {o: max(self._level(o).risk, LEAST_RISK) / (1 - min(self._level(o).risk, MOST_GUILT)) for o in doubted}
         weights = {
-            guilty: math.prod(odds[o] for o in guilty) * math.prod(1.0 if s & set(guilty) else COMPANY for s in left)
+            guilty: math.prod(odds[o] for o in guilty) * math.prod(1.0 if s & set(guilty) else COMPANY for s in accused)
             for many in range(MOST_GUILTY + 1)
             for guilty in itertools.combinations(doubted, many)
         }
         total = sum(weights.values())
-        guilt = {o: sum(w for guilty, w in weights.items() if o in guilty) / total for o in doubted}
-        guilt |= dict.fromkeys(sure, MOST_GUILT)
-        known = {o for f, suspects in told if self._environment(f.choice) == here for o in suspects}
-        return {o: g if o in known else g * (NAMED_ELSEWHERE if o in sure else ELSEWHERE) for o, g in guilt.items()}
+        return {o: sum(w for guilty, w in weights.items() if o in guilty) / total for o in doubted}
 
     def _as_much(self, one: On, other: On) -> bool:
         """Whether a level wants at least as much memory as another one of its factor, as far as that can be told."""
@@ -172,6 +182,15 @@ class Feasible:
             sets = (assignments(f, self.before)[n] for f, n in zip(self.factors, choice, strict=True))
             self._points[choice] = {name: value for each in sets for name, value in each.items()}
         return self._points[choice]
+
+
+def _sharing(accused: Sequence[frozenset[On]]) -> list[list[frozenset[On]]]:
+    """The failures in groups: those that have a suspect in common, directly or through others, are in one."""
+    groups: list[list[frozenset[On]]] = []
+    for suspects in accused:
+        meeting = [g for g in groups if any(suspects & s for s in g)]
+        groups = [g for g in groups if g not in meeting] + [[*(s for g in meeting for s in g), suspects]]
+    return groups
 
 
 def _wants_memory(change: Change, kind: str) -> bool:

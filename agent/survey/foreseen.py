@@ -67,24 +67,31 @@ def _of(name: str, value: Value, before: Settings, after: Settings, load: Load) 
     return None
 
 
-def _replicas(settings: Settings) -> int:
-    """Servers among which requests are divided."""
-    number = number_in(settings.get("dp-size"))
+def _count(settings: Settings, name: str) -> int:
+    number = number_in(settings.get(name))
     return max(1, int(number)) if number else 1
 
 
+def _wanted(settings: Settings, load: Load) -> int:
+    """Requests at once for each of those among which they are divided: replicas, and ranks of data parallel attention."""
+    return -(-load.clients // (_count(settings, "dp-size") * _count(settings, "attn-dp-size")))
+
+
 def _at_once(settings: Settings, load: Load) -> float:
-    """Requests that one replica runs at a time."""
-    wanted = -(-load.clients // _replicas(settings))
-    limit = _running_limit(settings)
+    """Requests that one of them runs at a time."""
+    wanted, limit = _wanted(settings, load), _running_limit(settings)
     return min(wanted, limit) if limit is not None else wanted
 
 
 def _running_limit(settings: Settings) -> float | None:
+    """Requests that one of them may run. A replica has the number to itself, ranks of data parallel attention share it."""
     given = number_in(settings.get("max-running-requests"))
     if given is None and settings.get("speculative-algorithm") is not None:
-        return RUNNING_WITH_DRAFTS
-    return given
+        given = RUNNING_WITH_DRAFTS
+    ranks = _count(settings, "attn-dp-size")
+    if ranks == 1 and settings.get("enable-dp-attention"):
+        ranks = _count(settings, "dp-size")
+    return given if given is None or ranks == 1 else max(1, given // ranks)
 
 
 def _room(name: str, had: float | None, has: float | None, wanted: float, what: str) -> Foreseen | None:
@@ -97,7 +104,7 @@ def _room(name: str, had: float | None, has: float | None, wanted: float, what: 
         return Foreseen(STARVES, USUAL_SD, f"{name} {has:g} is less than the {wanted:g} {what}")
     if had is not None and had < wanted:
         spare = 0.0 if has is None else SPARE * math.log2(has / wanted)
-        return Foreseen(RELIEVES - spare, USUAL_SD, f"{name} {had:g} is less than the {wanted:g} {what}")
+        return Foreseen(max(0.0, RELIEVES - spare), USUAL_SD, f"{name} {had:g} is less than the {wanted:g} {what}")
     return Foreseen(
         0.0, NOTHING_SD if had is not None else LITTLE_SD, f"{name} has room for the {wanted:g} {what} as it is"
     )
@@ -106,10 +113,9 @@ def _room(name: str, had: float | None, has: float | None, wanted: float, what: 
 def _max_running(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
     if not load.throughput:
         return None
-    wanted = -(-load.clients // _replicas(after))
-    had = _running_limit(before)
+    had, has = _running_limit(before), _running_limit(after)
     return _room(
-        "max-running-requests", float("inf") if had is None else had, number_in(value), wanted, "requests at once"
+        "max-running-requests", math.inf if had is None else had, has, _wanted(after, load), "requests at once"
     )
 
 
@@ -124,39 +130,40 @@ def _memory(value: Value, before: Settings, after: Settings, load: Load) -> Fore
     had, has = number_in(before.get("mem-fraction-static")), number_in(value)
     if load.room is None or has is None:
         return None
-    wanted = load.tokens * min(load.clients, _running_limit(before) or load.clients)
-    enough = load.room >= wanted
+    wanted = load.tokens * _at_once(before, load)
     more = had is None or has > had
-    if enough:
+    left = load.room if more or not had else load.room * has / had  # at most: the weights stay as they are
+    if load.room >= wanted and left >= wanted:
         sd = NOTHING_SD if more else LITTLE_SD
         return Foreseen(0.0, sd, f"the KV cache holds {load.room} tokens, and the load fills {wanted:.0f}")
-    words = f"the KV cache holds {load.room} tokens, and the load wants {wanted:.0f}"
+    words = f"the KV cache holds {min(left, load.room):.0f} tokens at most, and the load wants {wanted:.0f}"
     return Foreseen(RELIEVES if more else STARVES, USUAL_SD, words)
 
 
 def _pool(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
-    has = number_in(value)
-    wanted = load.tokens * load.clients
-    had = float("inf") if load.room is None else load.room
+    has, given = number_in(value), number_in(before.get("max-total-tokens"))
+    wanted = load.tokens * _wanted(after, load)
+    had = min((n for n in (load.room, given) if n is not None), default=math.inf)
+    if has is not None and has >= had and (given is None or given > had):
+        return Foreseen(0.0, NOTHING_SD, f"memory ends the KV cache at {had:g} tokens, before that limit")
     return _room("the KV cache", had, has, wanted, "tokens of the load")
 
 
 def _admission(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
-    wanted = load.tokens * load.clients
-    if load.room is None or load.room < wanted:
+    if load.room is None or load.room < load.tokens * _wanted(after, load):
         return None
     return Foreseen(0.0, NOTHING_SD, f"nothing waits for the KV cache: it holds {load.room} tokens")
 
 
 def _policy(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
-    limit = _running_limit(before)
-    if load.room is None or load.room < load.tokens * load.clients or (limit or load.clients) < load.clients:
+    wanted = _wanted(after, load)
+    if load.room is None or load.room < load.tokens * wanted or _at_once(after, load) < wanted:
         return None
     return Foreseen(0.0, LITTLE_SD, "nothing waits for its turn: there is room for all requests at once")
 
 
 def _no_prefix_cache(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
-    if load.cached is None:
+    if load.cached is None or value is not True:
         return None
     if load.cached >= HIT:
         return Foreseen(STARVES, USUAL_SD, f"{load.cached:.0%} of the prompts come from the prefix cache")
@@ -168,8 +175,8 @@ def _nothing(value: Value, before: Settings, after: Settings, load: Load) -> For
 
 
 def _drafts(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
-    wanted, limit = -(-load.clients // _replicas(after)), _running_limit(after)
-    if load.throughput and limit is not None and limit < wanted and before.get("speculative-algorithm") is None:
+    wanted, had, limit = _wanted(after, load), _running_limit(before), _running_limit(after)
+    if load.throughput and limit is not None and limit < wanted and (had is None or limit < had):
         return Foreseen(STARVES, USUAL_SD, f"speculation lets {limit:g} requests run at once, and {wanted} come")
     return None
 

@@ -16,8 +16,8 @@ from optagent.agent.search.space import number_in
 from optagent.agent.survey.factors import Factor, Level, Value, settings
 from optagent.agent.survey.foreseen import foreseen
 
-UNFIT = 0.8
-"""How likely what does not go with these cards or this model is not to run."""
+UNFIT = 0.6
+"""How likely what does not go with these cards or this model is not to run: a patch may lift a guard, and a table may err."""
 REACH = (
     (re.compile(r"(?:tp|dp|pp|ep|attn-dp)-size\Z|speculative-|moe-a2a|moe-runner|NCCL_P2P"), 2.0),
     (re.compile(r"stream-interval\Z|recv-interval\Z|mscclpp\Z|nvls\Z|-prefill-tokens\Z|NCHANNELS\Z"), 0.5),

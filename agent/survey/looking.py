@@ -226,7 +226,7 @@ def _failed(e: Experiment, root: Configuration, factors: Sequence[Factor]) -> Fa
     if choice is None or not any(choice):
         return None
     if not e.failures:
-        return Failed(choice, NO_VALID_RUN)
+        return Failed(choice, NO_VALID_RUN) if not e.values("candidate") else None
     levels = sorted(on(choice))
     parts = [Part(str(n), None, factors[o[0]].levels[o[1] - 1].change) for n, o in enumerate(levels)]
     found = blame_failure(parts, e.failures[-1]).part
@@ -248,13 +248,14 @@ def _launches_of_this(experiments: Sequence[Experiment]) -> int:
 def _worth_looking(view: _View, seen: Seen, done: int) -> Proposal | None:
     """The next combination; None where none can be expected to gain enough."""
     feasible = Feasible(view.factors, set_in(view.root), view.failures, {o.choice for o in view.observations})
+    enough = ENOUGH * math.log1p(seen.min_effect)
     found = propose(
         view.factors, view.surface, view.observations, feasible, seen.seed * 1009 + done,
         lambda choice: not seen.refused(
             change_at(view.factors, choice), configuration_at(view.root, view.factors, choice)
         ),
+        enough,
     )  # fmt: skip
-    enough = ENOUGH * math.log1p(seen.min_effect)
     return found if found is not None and found.expected >= enough else None
 
 

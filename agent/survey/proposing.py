@@ -20,7 +20,7 @@ SWEEPS = 4
 """How often it goes over all factors at most."""
 AT_ONCE = 4
 """Levels that never ran before in one launch at most: of more of them, one that does harm hides what the others give."""
-ENOUGH = 0.25
+ENOUGH = 0.15
 """Share of the minimum effect; where no combination can be expected to gain so much more, the survey has seen enough."""
 FEWEST, EACH, MOST = 4, 2, 40
 """Launches of a survey at most: so many, and so many more for each factor, up to the last number."""
@@ -48,21 +48,22 @@ def propose(
     feasible: Feasible,
     seed: int,
     allowed: Callable[[Choice], bool] = lambda _: True,
+    enough: float = 0.0,
 ) -> Proposal | None:
-    """The most promising combination that was not launched yet, and that is `allowed`; None when there is none. Same
-    arguments, same answer."""
+    """The most promising combination that was not launched yet, and that is `allowed`; None when there is none. One that is
+    expected to gain `enough` comes before all that are not. Same arguments, same answer."""
     draws = random.Random(seed)
     known = {o.choice for o in seen} | {f.choice for f in feasible.failures}
     means, _ = surface.at([o.choice for o in seen])
-    best = float(np.max(means))
+    best = seen[int(np.argmax(means.round(9)))].choice
 
     def worth(choices: Sequence[Choice]) -> Array:
         chance = np.array([0.0 if c in known or feasible.new(c) > AT_ONCE else feasible.chance(c) for c in choices])
         found = np.zeros(len(choices))
         open_ = [i for i, likely in enumerate(chance) if likely > 0]
         if open_:
-            mean, sd = surface.at([choices[i] for i in open_])
-            found[open_] = chance[open_] * _improvement(mean - best, sd) / costs_of([choices[i] for i in open_])
+            ahead, sd = surface.beyond([choices[i] for i in open_], best)
+            found[open_] = chance[open_] * _improvement(ahead, sd) / costs_of([choices[i] for i in open_])
         return found
 
     def costs_of(choices: Sequence[Choice]) -> Array:
@@ -72,8 +73,9 @@ def propose(
     starts = [seen[order[0]].choice, (0,) * len(factors)]
     starts += [_drawn(starts[n % 2], factors, draws) for n in range(STARTS)]
     found = [_climb(start, factors, worth, draws, cache(allowed)) for start in dict.fromkeys(starts)]
-    top = max(found, key=lambda p: (round(p.worth, 9), tuple(-n for n in p.choice)))
-    return replace(top, expected=top.worth * cost(factors, top.choice)) if top.worth > 0 else None
+    found = [replace(p, expected=p.worth * cost(factors, p.choice)) for p in found]
+    top = max(found, key=lambda p: (p.expected >= enough, round(p.worth, 9), tuple(-n for n in p.choice)))
+    return top if top.worth > 0 else None
 
 
 def _drawn(start: Choice, factors: Sequence[Factor], draws: random.Random) -> Choice:

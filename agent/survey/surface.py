@@ -79,6 +79,7 @@ class Surface:
             raise ValueError("nothing was measured")
         self._tables = [_covariance(f, before) for f in factors]
         self._usual = [np.array([0.0, *(_usual_sd(level) for level in f.levels)]) for f in factors]
+        self._felt = [np.minimum((sds / USUAL_SD) ** 2, 1.0) for sds in self._usual]
         self._promised = [np.array([0.0, *(_promised(level) for level in f.levels)]) for f in factors]
         self._seen = _as_array([o.choice for o in observations], len(factors))
         self._sittings = [o.sitting for o in observations]
@@ -118,8 +119,15 @@ class Surface:
         between = self._between(asked, self._seen)
         mean = self._origin + self._expected(asked) + between @ self._weights
         explained = np.linalg.solve(self._root, between.T)
-        effects = sum(shape[c, c] for shape, c in zip(self._shapes, asked.T, strict=True))
-        own = self._joined(np.asarray(effects), np.ones(len(choices)))
+        return mean, np.sqrt(np.maximum(self._alone(asked) - np.sum(explained**2, axis=0), 1e-12))
+
+    def beyond(self, choices: Sequence[Choice], other: Choice) -> tuple[Array, Array]:
+        """(mean, standard deviation) of how far each of the choices lies ahead of the other one."""
+        asked, there = _as_array(choices, len(self._shapes)), _as_array([other], len(self._shapes))
+        apart = self._between(asked, self._seen) - self._between(there, self._seen)
+        mean = self._expected(asked) - self._expected(there) + apart @ self._weights
+        explained = np.linalg.solve(self._root, apart.T)
+        own = self._alone(asked) + self._alone(there) - 2 * self._between(asked, there)[:, 0]
         return mean, np.sqrt(np.maximum(own - np.sum(explained**2, axis=0), 1e-12))
 
     def outlook(self, one: Choice, baseline: Choice) -> Outlook:
@@ -138,6 +146,11 @@ class Surface:
             total += promised[column]
         return total
 
+    def _alone(self, choices: NDArray[np.intp]) -> Array:
+        """The prior variance of each choice."""
+        effects = sum(shape[c, c] for shape, c in zip(self._shapes, choices.T, strict=True))
+        return self._joined(np.asarray(effects), np.ones(len(choices)))
+
     def _between(self, some: NDArray[np.intp], others: NDArray[np.intp]) -> Array:
         return self._joined(*self._parts(some, others))
 
@@ -148,9 +161,9 @@ class Surface:
         """How alike choices are by the sum of their levels, and as combinations."""
         total = np.zeros((len(some), len(others)))
         differing = np.zeros((len(some), len(others)))
-        for shape, a, b in zip(self._shapes, some.T, others.T, strict=True):
+        for shape, felt, a, b in zip(self._shapes, self._felt, some.T, others.T, strict=True):
             total += shape[np.ix_(a, b)]
-            differing += a[:, None] != b[None, :]
+            differing += (a[:, None] != b[None, :]) * np.maximum(felt[a][:, None], felt[b][None, :])
         return total, np.asarray(np.exp(-differing / FACTORS_ALIKE))
 
 
