@@ -79,16 +79,17 @@ def said(found: Foreseen | None) -> str | None:
         ({"max-running-requests": 64}, {"attn-dp-size": 4}, LOAD, NOTHING),
         ({"max-running-requests": 16}, {"dp-size": 4, "enable-dp-attention": True}, LOAD, STARVING),
         ({"max-running-requests": 64}, {"dp-size": 4, "enable-dp-attention": True}, LOAD, NOTHING),
-        ({"cuda-graph-max-bs": 16}, {"attn-dp-size": 4}, LOAD, HARDLY),
+        ({"cuda-graph-max-bs": 16}, {"attn-dp-size": 4}, LOAD, None),
         # graphs for what runs at once
         ({"cuda-graph-max-bs": 32}, {}, LOAD, STARVING),
         ({"cuda-graph-max-bs-decode": 32}, {}, LOAD, STARVING),
-        ({"cuda-graph-max-bs": 64}, {}, LOAD, HARDLY),  # not known how large they were
-        ({"cuda-graph-max-bs": 64}, {"cuda-graph-max-bs": 128}, LOAD, NOTHING),
+        ({"cuda-graph-max-bs": 64}, {}, LOAD, None),  # not known how large they were
+        ({"cuda-graph-max-bs": 256}, {"cuda-graph-max-bs": 128}, LOAD, NOTHING),
+        ({"cuda-graph-max-bs": 64}, {"cuda-graph-max-bs": 128}, LOAD, None),
         ({"cuda-graph-max-bs-decode": 128}, {"cuda-graph-max-bs": 32}, LOAD, RELIEVING),
-        ({"cuda-graph-max-bs": 16}, {"dp-size": 4}, LOAD, HARDLY),
+        ({"cuda-graph-max-bs": 16}, {"dp-size": 4}, LOAD, None),
         ({"cuda-graph-max-bs": 21}, {"dp-size": 3}, LOAD, STARVING),
-        ({"cuda-graph-max-bs": 16}, {"max-running-requests": 16}, LOAD, HARDLY),
+        ({"cuda-graph-max-bs": 16}, {"max-running-requests": 16}, LOAD, None),
         ({"cuda-graph-max-bs": 16}, {"max-running-requests": 32}, LOAD, STARVING),
         # memory for the KV cache
         ({"mem-fraction-static": 0.9}, {"mem-fraction-static": 0.8}, AMPLE, NOTHING),
@@ -135,7 +136,7 @@ def said(found: Foreseen | None) -> str | None:
         ({"page-size": 64, "max-running-requests": 16, "disable-overlap-schedule": True}, {}, LOAD, STARVING),
         ({"num-continuous-decode-steps": 4, "disable-overlap-schedule": True}, {}, LOAD, LOSING),
         ({"disable-overlap-schedule": True, "cuda-graph-max-bs": 128}, {"cuda-graph-max-bs": 32}, LOAD, RELIEVING),
-        ({"cuda-graph-max-bs": 32, "max-running-requests": 32}, {}, Load(32, 2000), HARDLY),
+        ({"cuda-graph-max-bs": 32, "max-running-requests": 32}, {}, Load(32, 2000), None),
         ({}, {"max-running-requests": 16}, LOAD, None),
     ],
 )  # fmt: skip
@@ -244,11 +245,13 @@ def test_raising_a_limit_is_never_worse_than_lowering_it(
     scale = 2.0**31 if name == "mem-fraction-static" else 1
     before = {**{k: v for k, v in before.items() if not k.startswith("cuda-graph")}, name: now / scale}
     lower, higher = (foreseen({name: value / scale}, before, load) for value in (low, high))
-    assert (lower is None) == (higher is None)
-    if lower is not None and higher is not None:
-        assert higher.ahead >= lower.ahead
-        assert lower.ahead <= 0
-        assert higher.ahead > STARVES
+    assert (lower is None) == (higher is None) or name.startswith("cuda-graph"), (
+        "fewer graphs may gain by what they free"
+    )
+    down, up = (0.0 if found is None else found.ahead for found in (lower, higher))
+    assert up >= down
+    assert down <= 0
+    assert up > STARVES
 
 
 @given(st.integers(1, 512), st.integers(1, 512), st.integers(1, 8))

@@ -120,10 +120,12 @@ def _max_running(value: Value, before: Settings, after: Settings, load: Load) ->
 
 
 def _graphs(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
-    had = number_in(before.get("cuda-graph-max-bs-decode") or before.get("cuda-graph-max-bs"))
-    return _room(
-        "the largest CUDA graph's batch", had, number_in(value), _at_once(after, load), "requests that run at once"
-    )
+    """Graphs that are larger than what runs take memory and time: fewer of them may gain, and nobody knows how much."""
+    had, has = number_in(before.get("cuda-graph-max-bs-decode") or before.get("cuda-graph-max-bs")), number_in(value)
+    wanted = _at_once(after, load)
+    if has is not None and has >= wanted and (had is None or has < had):
+        return None
+    return _room("the largest CUDA graph's batch", had, has, wanted, "requests that run at once")
 
 
 def _memory(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:

@@ -37,8 +37,9 @@ def table(done: Done) -> str:
         HEAD,
     ]
     lines += [row(method, scores, goal) for method, scores in done.scores.items()]
-    rival, factor = against_the_best(done)
-    lines.append(f"{NAME} takes {factor:.2f} of the GPU-hours of the best other ({rival}), at the median")
+    if compared := against_the_best(done):
+        rival, factor = compared
+        lines.append(f"{NAME} takes {factor:.2f} of the GPU-hours of the best other ({rival}), at the median")
     lines.append(f"{'gain by then':<12}" + "".join(f"{at:>7.0%}" for at in TIMES) + "  of the budget, median")
     for method, scores in done.scores.items():
         lines.append(
@@ -73,12 +74,13 @@ def row(method: str, scores: Sequence[Score], goal: Goal) -> str:
 def overall(all_done: Sequence[Done]) -> str:
     """All deployments together: medians over their medians."""
     lines = [f"\n{len(all_done)} deployments", f"{'':<44}{NAME:>9}{'best other':>12}{'':>14}{'ratio':>8}"]
-    for done in all_done:
-        rival, factor = against_the_best(done)
+    found = [(done, compared) for done in all_done if (compared := against_the_best(done))]
+    for done, (rival, factor) in found:
         ours, theirs = (median(hours_of(done.scores[name], done.goal)) for name in (NAME, rival))
         lines.append(f"{done.name:<44}{ours:>9.1f}{theirs:>12.1f}  {rival:<12}{factor:>8.2f}")
-    factors = [against_the_best(done)[1] for done in all_done]
-    lines.append(f"ratio of GPU-hours until 95 % of the best reachable value: {spread(factors, '{:.2f}')}")
+    if found:
+        factors = [factor for _, (_, factor) in found]
+        lines.append(f"ratio of GPU-hours until 95 % of the best reachable value: {spread(factors, '{:.2f}')}")
     for method in all_done[0].scores:
         scores = [score for done in all_done for score in done.scores[method]]
         lines.append(
@@ -94,10 +96,12 @@ def hours_of(scores: Sequence[Score], goal: Goal) -> list[float]:
     return [goal.budget_hours if s.hours_to_goal is None else s.hours_to_goal for s in scores]
 
 
-def against_the_best(done: Done) -> tuple[str, float]:
-    """The rival with the lowest median, and our median over its."""
+def against_the_best(done: Done) -> tuple[str, float] | None:
+    """The rival with the lowest median, and our median over its; None where one of the two did not run."""
     medians = {name: median(hours_of(scores, done.goal)) for name, scores in done.scores.items()}
     rivals = [name for name in medians if name != NAME]
+    if not rivals or NAME not in medians:
+        return None
     best = min(rivals, key=lambda name: medians[name])
     return best, medians[NAME] / medians[best] if medians[best] else math.nan
 
@@ -122,7 +126,7 @@ def quartiles(values: Sequence[float]) -> tuple[float, float, float]:
 
 def as_json(done: Done) -> dict[str, Any]:
     """Everything of one deployment, for a program to read."""
-    rival, factor = against_the_best(done)
+    rival, factor = against_the_best(done) or (None, None)
     return {
         "deployment": done.name,
         "unit": done.unit,

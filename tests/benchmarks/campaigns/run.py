@@ -33,7 +33,7 @@ METHODS = (ours.NAME, *rivals.RIVALS)
 def main(arguments: Sequence[str] | None = None) -> None:
     asked = options().parse_args(arguments)
     folders = [deployments.find(name) for name in asked.deployment] or deployments.all_of_them()
-    print(f"{len(folders)} simulated deployments, {asked.seeds} seeds, {', '.join(METHODS)}", flush=True)
+    print(f"{len(folders)} simulated deployments, {asked.seeds} seeds, {', '.join(asked.methods)}", flush=True)
     began = time.monotonic()
     with ProcessPoolExecutor(asked.jobs) as pool:
         all_done = list(benchmark(pool, folders, asked.seeds, asked.methods))
