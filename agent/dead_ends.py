@@ -210,11 +210,11 @@ def blame_words(parts: Sequence[Part], words_of_failure: str) -> Blame:
     """The part whose own words stand in `words_of_failure`."""
     if len(parts) == 1:
         return Blame(parts[0], "it was the only change")
-    text = words_of_failure.lower().replace("msccl++", "mscclpp")
-    for says, settings in _SPEAKS_OF:
+    text = words_of_failure.lower()
+    for says, settings, about in _SPEAKS_OF:
         meant = [p for p in parts if any(re.fullmatch(settings, flag_name(name)) for name in p.change.flags)]
         if says in text and len(meant) == 1:
-            return Blame(meant[0], f"{says!r} is about how many GPUs are used")
+            return Blame(meant[0], f"{says!r} is about {about}")
     words = [_words(part.change) for part in parts]
     found = []
     for index, mine in enumerate(words):
@@ -233,8 +233,11 @@ def _words(change: Change) -> set[str]:
     return words | names | {name.replace("-", "_") for name in names}
 
 
-_SPEAKS_OF = (("invalid device ordinal", r"(?:tp|dp|pp)-size"),)
-"""What some failures are about without naming it: words of the failure, and the flags that they speak of."""
+_SPEAKS_OF = (
+    ("invalid device ordinal", r"(?:tp|dp|pp)-size", "how many GPUs are used"),
+    ("msccl++", r"enable-mscclpp", "the library of --enable-mscclpp"),
+)
+"""What some failures are about without naming the flag: words of the failure, the flags that they speak of, and what that is."""
 _COMMON_WORDS = frozenset(
     {"enable", "disable", "backend", "file", "patch", "environment", "without", "size", "python", "import", "environ"}
     | {"setdefault", "sitecustomize", "diff", "changes", "cuda", "memory"}

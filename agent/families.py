@@ -91,11 +91,13 @@ _SUSPECTED = BLOCKING | {"hang": re.compile(f"{_REDUCING_KERNELS}|nccl|all-?redu
 
 def is_suspected(kind: str, names: Iterable[str]) -> bool:
     """Whether a change of these names is what a cause of this kind usually comes from."""
-    pattern = _SUSPECTED.get(kind)
-    return pattern is not None and any(pattern.search(n.lower().replace("_", "-")) for n in names)
+    return _meets(_SUSPECTED.get(kind), names)
 
 
 def runs_into(kind: str, names: Iterable[str]) -> bool:
     """Whether a change of these names would probably meet a cause of this kind too."""
-    pattern = BLOCKING.get(kind)
+    return _meets(BLOCKING.get(kind), names)
+
+
+def _meets(pattern: re.Pattern[str] | None, names: Iterable[str]) -> bool:
     return pattern is not None and any(pattern.search(n.lower().replace("_", "-")) for n in names)

@@ -1,6 +1,6 @@
 """Whether a flag fits the GPUs and the model at hand, before a launch is spent on it. Pure.
 
-The rows of `flag_facts.HARDWARE` and `flag_facts.MODELS` decide. They only warn: a patch may lift a guard.
+The tables `flag_facts.HARDWARE` and `flag_facts.MLA_ONLY` decide. They only warn: a patch may lift a guard.
 """
 
 from __future__ import annotations

@@ -139,6 +139,7 @@ def situation_of(round_: Round) -> Situation:
     baseline = known_good_state(session, round_.orientation)
     first = ledger.first_baseline or (round_.orientation.handoff.first_baseline if round_.orientation.handoff else None)
     tolerance = config.measuring.baseline_tolerance
+    surveying = work.surveys(session)
     return Situation(
         plan=round_.plan, baseline=baseline, first_baseline=first, principles=config.principles,
         status=dict(ledger.item_status), written=dict(ledger.plan_written), results=dict(ledger.item_result),
@@ -155,8 +156,8 @@ def situation_of(round_: Round) -> Situation:
         confirmed=is_confirmed(ledger, baseline, first), drifted=output_drift(ledger, baseline),
         searches={item: [ledger.experiments[name] for name in names] for item, names in ledger.trials.items()},
         direction=config.objective.direction, seed=config.measuring.seed,
-        load=load_of(ledger, config.workload, config.objective.metric, baseline.configuration),
-        surveying=work.surveys(session), experiments=tuple(ledger.experiments.values()),
+        load=load_of(ledger, config.workload, config.objective.metric, baseline.configuration) if surveying else None,
+        surveying=surveying, experiments=tuple(ledger.experiments.values()),
         removals=ledger.removals, tried=frozenset(ledger.tried),
         bundles=(
             *bundles_of([ledger.experiments[name] for name in ledger.bundles]),

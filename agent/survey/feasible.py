@@ -35,13 +35,13 @@ AGAIN, FORGIVEN = 0.9, 2.0
 many other levels it is less likely by 1/e."""
 ELSEWHERE = 0.5
 """How much of a failure is still expected in another serving environment."""
+NAMED_ELSEWHERE = 0.9
+"""The same where it is known which level fails."""
 MOST_GUILTY, COMPANY = 3, 0.05
 """Levels at most that are thought guilty of several failures at once, and how likely a failure is nobody's fault: of levels that
 do not go together."""
 MOST_GUILT, LEAST_RISK = 0.98, 0.01
 """How likely a level is to fail that surely failed, and the least before any failure."""
-NAMED_ELSEWHERE = 0.9
-"""The same where it is known which level fails."""
 MEMORY_KINDS = frozenset({*GPU_OUT_OF_MEMORY, *HOST_OUT_OF_MEMORY})
 """Want of memory has many causes at once: whatever wants as much in all of them fails too, and no single one is guilty."""
 WORDS_SAY_NOTHING = frozenset({"hang", "load-failed", *MEMORY_KINDS})
@@ -147,6 +147,10 @@ class Feasible:
         return len(on(choice) - self._cleared)
 
     @cached_property
+    def _assigned(self) -> list[list[dict[str, Value]]]:
+        return [assignments(f, self.before) for f in self.factors]
+
+    @cached_property
     def _trials(self) -> list[FailedTrial]:
         return [FailedTrial(self._point(f.choice), f.kind) for f in self.failures]
 
@@ -179,7 +183,7 @@ class Feasible:
 
     def _point(self, choice: Choice) -> Point:
         if choice not in self._points:
-            sets = (assignments(f, self.before)[n] for f, n in zip(self.factors, choice, strict=True))
+            sets = (assigned[n] for assigned, n in zip(self._assigned, choice, strict=True))
             self._points[choice] = {name: value for each in sets for name, value in each.items()}
         return self._points[choice]
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from optagent.agent.flag_facts import UNREAD
 from optagent.agent.load import Load
 from optagent.agent.search.space import number_in
 from optagent.tools.calls.configuration import FlagValue
@@ -192,6 +193,6 @@ _RULES: dict[str, Callable[[Value, Settings, Settings, Load], Foreseen | None]] 
     "schedule-conservativeness": _admission,
     "schedule-policy": _policy,
     "disable-radix-cache": _no_prefix_cache,
-    "num-continuous-decode-steps": _nothing,
+    **{row.flag: _nothing for row in UNREAD},
     "speculative-algorithm": _drafts,
 }

@@ -55,22 +55,19 @@ def propose(
     draws = random.Random(seed)
     known = {o.choice for o in seen} | {f.choice for f in feasible.failures}
     means, _ = surface.at([o.choice for o in seen])
-    best = seen[int(np.argmax(means.round(9)))].choice
+    best = min(zip(-means.round(9), (o.choice for o in seen), strict=True))[1]
 
     def worth(choices: Sequence[Choice]) -> Array:
         chance = np.array([0.0 if c in known or feasible.new(c) > AT_ONCE else feasible.chance(c) for c in choices])
         found = np.zeros(len(choices))
         open_ = [i for i, likely in enumerate(chance) if likely > 0]
         if open_:
-            ahead, sd = surface.beyond([choices[i] for i in open_], best)
-            found[open_] = chance[open_] * _improvement(ahead, sd) / costs_of([choices[i] for i in open_])
+            left = [choices[i] for i in open_]
+            ahead, sd = surface.beyond(left, best)
+            found[open_] = chance[open_] * _improvement(ahead, sd) / np.array([cost(factors, c) for c in left])
         return found
 
-    def costs_of(choices: Sequence[Choice]) -> Array:
-        return np.array([cost(factors, choice) for choice in choices])
-
-    order = sorted(range(len(seen)), key=lambda n: (-round(float(means[n]), 9), seen[n].choice))
-    starts = [seen[order[0]].choice, (0,) * len(factors)]
+    starts = [best, (0,) * len(factors)]
     starts += [_drawn(starts[n % 2], factors, draws) for n in range(STARTS)]
     found = [_climb(start, factors, worth, draws, cache(allowed)) for start in dict.fromkeys(starts)]
     found = [replace(p, expected=p.worth * cost(factors, p.choice)) for p in found]
