@@ -219,11 +219,18 @@ def blame_words(parts: Sequence[Part], words_of_failure: str) -> Blame:
     found = []
     for index, mine in enumerate(words):
         others = set().union(*(w for i, w in enumerate(words) if i != index))
-        found.append(sorted(w for w in mine - others if w in text))
+        found.append(sorted(w for w in mine - others if _speaks_of(text, w)))
     best = max(range(len(parts)), key=lambda i: len(found[i]))
     if not found[best] or sum(len(f) == len(found[best]) for f in found) > 1:
         return Blame(None, "the evidence does not tell the changes apart")
     return Blame(parts[best], f"its evidence speaks of {', '.join(found[best][:4])}")
+
+
+def _speaks_of(text: str, word: str) -> bool:
+    """Whether the text has the word, in any of its forms, or the flag's name, which is not part of a longer one."""
+    begins = r"(?<![a-z0-9])(?<![a-z0-9][-_])" if "-" in word or "_" in word else r"(?<![a-z])"
+    ends = r"(?![a-z0-9])(?![-_][a-z0-9])" if "-" in word or "_" in word else ""
+    return re.search(begins + re.escape(word) + ends, text) is not None
 
 
 def _words(change: Change) -> set[str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from optagent.agent.change import describe
 from optagent.agent.conditions import parse_condition
 from optagent.agent.dead_ends import is_of, worth_another_look
 from optagent.agent.experiments import Experiment
@@ -13,6 +15,8 @@ from optagent.agent.ranking import Moved, Score, stated_seconds
 from optagent.agent.records import Attempt, DeadEnd, Question
 from optagent.agent.situation import Situation
 from optagent.agent.standing import Bench, Kind, Standing, standing
+from optagent.agent.survey.factors import factors_of, may_join, set_in
+from optagent.agent.survey.known import UNFIT, with_what_is_known
 
 MOST_LINES = 12
 """Lines of evidence that are told at most."""
@@ -129,6 +133,21 @@ def _evidence(
         yield f"split into {', '.join(p.id for p in split.parts)}: {split.because}"
     for factor in score.factors:
         yield f"x {factor.value:.2f}: {factor.words}"
+    if situation.surveying and situation.load is not None and may_join(item):
+        yield from _foreseen(item, situation)
+
+
+def _foreseen(item: Item, situation: Situation) -> Iterable[str]:
+    """What a survey goes by before any of its launches: what the load and the machine tell of the item's settings."""
+    base = situation.baseline.configuration
+    load = situation.load.on(base) if situation.load is not None else None
+    for factor in with_what_is_known(factors_of([item], base), set_in(base), load, situation.facts):
+        for level in factor.levels:
+            if level.risk >= UNFIT:
+                yield f"foreseen of {describe(level.change)}: hardly runs, it does not go with these cards or this model"
+            elif level.foreseen is not None:
+                ahead = math.expm1(level.foreseen.ahead)
+                yield f"foreseen of {describe(level.change)}: {ahead:+.1%}, {level.foreseen.because}"
 
 
 def _of_experiment(e: Experiment) -> str:

@@ -136,6 +136,7 @@ def part(**flags: bool | int | str) -> Part:
 
 
 GPUS, COPIES, PAGES, GRAPHS = part(tp=8), part(dp_size=2), part(page_size=64), part(cuda_graph_max_bs=8)
+ATTENTION, DECODE = part(attn_dp_size=2), part(cuda_graph_max_bs_decode=8)
 MSCCLPP, ALGO = part(enable_mscclpp=True), Part("tree", change=TREE)
 MIXED, CHUNK = part(enable_mixed_chunk=True), part(chunked_prefill_size=4096)
 
@@ -157,6 +158,10 @@ MIXED, CHUNK = part(enable_mixed_chunk=True), part(chunked_prefill_size=4096)
         ([MIXED, CHUNK], "ValueError: chunked_prefill_size must be a multiple of the page", CHUNK),
         ([MIXED, CHUNK], "error: argument --chunked-prefill-size: invalid int value", CHUNK),
         ([MIXED, CHUNK], "unrecognized arguments: --enable-mixed-chunk", MIXED),
+        # a name inside a longer one is not meant
+        ([COPIES, ATTENTION], "AssertionError: attn_dp_size must divide tp_size", ATTENTION),
+        ([COPIES, MIXED], "AssertionError: attn_dp_size must divide tp_size", None),
+        ([GRAPHS, DECODE], "error: argument --cuda-graph-max-bs-decode: invalid int value", DECODE),
         # MSCCL++ is written otherwise in the flag's name
         ([MSCCLPP, MIXED], "RuntimeError: MSCCL++ could not connect to rank 3", MSCCLPP),
         ([MSCCLPP, ALGO], "mscclpp::Error: unhandled cuda error", MSCCLPP),

@@ -17,6 +17,7 @@ from optagent.agent.commands.planning import show_plan
 from optagent.agent.errors import BadInput
 from optagent.agent.experiments import ITEM, Experiment
 from optagent.agent.explaining import Explanation, explain, nearest
+from optagent.agent.load import Load
 from optagent.agent.outcomes import Evidence, Outcome
 from optagent.agent.plan.model import Item, Plan, Risk, Status
 from optagent.agent.records import Attempt, Baseline, DeadEnd, Measurement, Option, Question
@@ -110,6 +111,20 @@ def test_opening_an_item_does_not_lift_the_dead_end_of_something_else() -> None:
     found = told("queue", situation(dead_ends=(end,)))
     assert found.standing == "dead"
     assert found.would_change == ()
+
+
+def test_what_a_survey_foresees_of_an_item_is_told() -> None:
+    load = Load(clients=64, tokens=1024.0)
+    seen = situation(replace(QUEUE, change=Change(flags={"max-running-requests": 16})), surveying=True, load=load)
+    (line,) = (e for e in told("queue", seen).evidence if "foreseen" in e)
+    assert line.startswith("foreseen of --max-running-requests 16: -25.9%, max-running-requests 16 is less than the 64")
+    assert not any("foreseen" in e for e in told("queue", replace(seen, surveying=False)).evidence)
+    fit = replace(QUEUE, change=Change(flags={"attention-backend": "fa4"}))
+    facts = {**seen.facts, "compute_capability": "8.0"}
+    (line,) = (
+        e for e in told("queue", situation(fit, surveying=True, load=load, facts=facts)).evidence if "foreseen" in e
+    )
+    assert line == "foreseen of --attention-backend fa4: hardly runs, it does not go with these cards or this model"
 
 
 def test_rank_promise_chance_and_cost() -> None:
