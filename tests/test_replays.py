@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from optagent.agent.commands.replaying import replay
+from optagent.agent.commands.workspace import Silent
+from optagent.agent.replay import replay
 from optagent.tools.errors import ReplayDiverged
 from optagent.tools.stub import RecordedCall, Recording, load_recording
 
@@ -20,9 +21,11 @@ REFERENCE = next(p for p in SESSIONS if p.name.startswith("reference-1"))
 @pytest.mark.parametrize("path", SESSIONS, ids=lambda p: p.name.removesuffix(".jsonl.gz"))
 def test_a_recorded_session_replays_exactly(path: Path) -> None:
     recording = load_recording(path)
-    ended = replay(recording)
-    assert recording.end["decision"] == ended.verb.value
-    assert recording.end["steps"] == ended.steps > 0
+    replayed = replay(recording, Silent())
+    assert replayed.ended is not None
+    assert recording.end["decision"] == replayed.ended.verb.value
+    assert recording.end["steps"] == replayed.steps > 0
+    assert replayed.renamed == 0
 
 
 def altered(recording: Recording, tool: str, edit: Callable[[dict[str, Any]], None]) -> tuple[Recording, int]:
@@ -51,7 +54,7 @@ def foreign(result: dict[str, Any]) -> None:
 def test_an_altered_result_shows_as_a_divergence_after_it(tool: str, edit: Callable[[dict[str, Any]], None]) -> None:
     changed, number = altered(load_recording(REFERENCE), tool, edit)
     with pytest.raises(ReplayDiverged, match=r"^call \d+") as told:
-        replay(changed)
+        replay(changed, Silent())
     assert int(str(told.value).split()[1].rstrip(":")) > number
 
 
@@ -60,11 +63,11 @@ def test_a_call_that_is_missing_is_named() -> None:
     index = next(n for n, call in enumerate(recording.calls) if call.tool == "bench")
     shorter = replace(recording, calls=recording.calls[:index] + recording.calls[index + 1 :])
     with pytest.raises(ReplayDiverged, match=f"^call {index + 1} .*bench was asked"):
-        replay(shorter)
+        replay(shorter, Silent())
 
 
 def test_calls_that_nobody_asks_for_are_named() -> None:
     recording = load_recording(REFERENCE)
     more = (*recording.calls, RecordedCall(99999, "clock", {}, {"now": "2026-01-01T00:00:00Z"}))
     with pytest.raises(Exception, match="goes on with clock"):
-        replay(replace(recording, calls=more))
+        replay(replace(recording, calls=more), Silent())
