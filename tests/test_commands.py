@@ -29,6 +29,7 @@ from optagent.agent.config import CampaignConfig, Gate
 from optagent.agent.ledger import Ledger, fold
 from optagent.tools.deployment import Timeouts
 from optagent.tools.journal_store import JournalStore
+from optagent.tools.recording_history import CURRENT
 
 ROOT = Path(__file__).parents[1]
 PLAN = "plans/eagle-fast-verify.md"

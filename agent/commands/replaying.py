@@ -16,11 +16,11 @@ from optagent.tools.recording_history import CURRENT
 from optagent.tools.stub import Recording, load_recording
 
 
-def replay_recording(path: Path, *, as_json: bool) -> int:
+def replay_recording(path: Path, *, until: int | None = None, as_json: bool) -> int:
     """Exit status 0 when the session went exactly as recorded; raises ReplayDiverged or Diverged where it did not."""
     recording = session_recording(path)
     try:
-        replayed = replay(recording, Silent())
+        replayed = replay(recording, Silent(), until)
     except ReplayDiverged as error:
         if as_json:
             print(json.dumps(divergence_json(error) | _read_as(recording), ensure_ascii=False))
@@ -29,9 +29,9 @@ def replay_recording(path: Path, *, as_json: bool) -> int:
             print(note)
         raise
     if as_json:
-        print(json.dumps(_outcome(recording, replayed) | _read_as(recording), ensure_ascii=False))
+        print(json.dumps(_outcome(replayed) | _read_as(recording), ensure_ascii=False))
     else:
-        print("\n".join([*read_otherwise(recording), f"{clean(str(path))}: {_in_words(recording, replayed)}"]))
+        print("\n".join([*read_otherwise(recording), f"{clean(str(path))}: {_in_words(replayed, until)}"]))
     return 0
 
 
@@ -64,7 +64,7 @@ def _read_as(recording: Recording) -> dict[str, Any]:
     return {"format": recording.version, "cut": recording.cut or None, "notes": list(recording.notes)}
 
 
-def _outcome(recording: Recording, replayed: Replayed) -> dict[str, Any]:
+def _outcome(replayed: Replayed) -> dict[str, Any]:
     ended = replayed.ended
     return {
         "identical": True, "complete": ended is not None, "calls": replayed.calls, "renamed": replayed.renamed,
@@ -72,10 +72,12 @@ def _outcome(recording: Recording, replayed: Replayed) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _in_words(recording: Recording, replayed: Replayed) -> str:
+def _in_words(replayed: Replayed, until: int | None) -> str:
     calls = f"{replayed.calls} tool calls, {replayed.steps} steps"
     if replayed.renamed:
         calls += f"; {replayed.renamed} of the calls are named or worded otherwise by today's optagent"
+    if replayed.ended is None and until is not None:
+        return f"identical so far: {calls}"
     if replayed.ended is None:
         return f"identical as far as it goes: {calls}; the recording ends there, its sitting was killed"
     return f"identical: {calls}, ended with {replayed.ended.verb.value} ({replayed.ended.reason})"
