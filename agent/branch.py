@@ -22,6 +22,8 @@ from optagent.tools.stub import RecordedCall
 
 SCENARIO = "scenario"
 """The folder of the branch that says what is simulated."""
+MEMORY_GB = 90.0
+"""Of a GPU of the reference scenario, roughly, for a recording that tells of no GPU."""
 CHECKOUT = ".optagent/simulation/checkout"
 
 NOT_CARRIED = frozenset({"gate"})
@@ -47,6 +49,23 @@ def last_probe(calls: Sequence[RecordedCall], answered: int) -> Mapping[str, Any
     """What the world looked like last; empty when nobody had looked."""
     probes = [call.result for call in calls[:answered] if call.tool == "probe"]
     return probes[-1] if probes else {}
+
+
+def sizes_of(calls: Sequence[RecordedCall], answered: int, flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Sizes of a real deployment as far as its recording tells them, for the scenario that stands in for it: the GPUs that
+    the probe saw, and weights and KV cache as a launch's log told them, of a model under tensor parallelism 8."""
+    gpus = last_probe(calls, answered).get("gpus") or []
+    width = next((flags[n] for n in ("tp-size", "tensor-parallel-size", "tp") if isinstance(flags.get(n), int)), 1)
+    hardware: dict[str, Any] = {"count": max(len(gpus), width)}
+    if gpus:
+        hardware |= {"gpu": gpus[0]["name"], "memory_gb": gpus[0]["memory_total_gb"]}
+        hardware |= {"compute_capability": c} if (c := gpus[0].get("compute_capability")) else {}
+    told = [c.result.get("reading") or {} for c in calls[:answered] if c.tool == "launch"]
+    weights = next((r["weights_gb"] for r in told if r.get("weights_gb")), hardware.get("memory_gb", MEMORY_GB) / 2)
+    model: dict[str, Any] = {"weights_gb": round(weights * width / 8, 3)}
+    if (r := next((r for r in told if r.get("kv_gb") and r.get("kv_tokens")), None)) is not None:
+        model["kv_bytes_per_token"] = max(1, round(r["kv_gb"] * 2**30 / r["kv_tokens"] * width / 8))
+    return {"hardware": hardware, "model": model}
 
 
 def simulated_config(config: CampaignConfig, port: int, planner: str) -> CampaignConfig:
@@ -149,7 +168,7 @@ def course_of(ledger: Ledger, entries: Iterable[Entry], after: int, known: int, 
     new = list(ledger.experiments.values())[known:]
     steps = tuple(StepTaken(e.id, e.kind, e.title, e.item, e.verdict or "under way", e.effect) for e in new)
     kept = tuple(s.item for s in steps if s.item and s.verdict == "keep")
-    launches = sum(1 for e in entries if e.seq > after and e.kind == "launched")
+    launches = sum(1 for e in entries if e.seq > after and e.kind == "intent" and e.body["tool"] == "launch")
     return Course(steps, kept, _best(ledger.baseline), launches, total_gain(ledger), ended)
 
 

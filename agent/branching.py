@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from optagent.agent.branch import (
     SCENARIO,
@@ -14,13 +15,16 @@ from optagent.agent.branch import (
     kept_patches,
     last_probe,
     simulated_config,
+    sizes_of,
 )
 from optagent.agent.config import CONFIG_NAME, CampaignConfig
 from optagent.agent.errors import BadInput
 from optagent.agent.ledger import Ledger
 from optagent.agent.plan.fits import misfits
 from optagent.agent.plan.read import read_plan
+from optagent.agent.records import Baseline
 from optagent.agent.replay import Replayed
+from optagent.tools.calls.configuration import FlagValue
 from optagent.tools.calls.patch import ApplyPatch, KeepPatch, RestoreCheckout
 from optagent.tools.calls.server import ListFlags
 from optagent.tools.calls.world import ProbeWorld
@@ -86,14 +90,18 @@ def _scenario(recording: Recording, replayed: Replayed, folder: Path, owner: Pat
         if source is not None and owner is not None and (owner / source / "scenario.yaml").is_file():
             source = owner / source
     versions: dict[str, dict[str, str]] = {name: {} for name in deployment.environments}
+    sizes: dict[str, Any] | None = None
     if deployment.kind != "simulator":
         versions[environment] = dict(probed.get("versions", {}))
-        missing.append("in place of its model and GPUs the simulator has those of its reference scenario")
+        sizes = sizes_of(recording.calls, replayed.calls, deployment.flags)
+        if not replayed.session.config.measuring.discard_first:
+            sizes["cold_first_cell"] = 1.0
+        missing.append("its model and kernels: the reference scenario's, in the sizes that the recording tells of")
     try:
-        write_scenario(source, folder / SCENARIO, versions, at_first)
+        write_scenario(source, folder / SCENARIO, versions, at_first, sizes)
     except ValueError:
         missing.append(f"its scenario {str(source)!r} is not here: the reference scenario takes its place")
-        write_scenario(None, folder / SCENARIO, versions, at_first)
+        write_scenario(None, folder / SCENARIO, versions, at_first, sizes)
 
 
 @dataclass(frozen=True)
@@ -194,13 +202,19 @@ def _known_flags(
     missing.append(
         f"flags that the simulated server does not have: {', '.join(f'--{name}' for name in sorted(unknown))}"
     )
-    left = {name: value for name, value in config.deployment.flags.items() if name not in unknown}
-    deployment = config.deployment.model_copy(update={"flags": left})
-    if baseline is not None:
-        flags = {name: value for name, value in baseline.configuration.flags.items() if name not in unknown}
-        baseline = replace(baseline, configuration=replace(baseline.configuration, flags=flags))
-        ledger = replace(ledger, baseline=baseline)
+    deployment = config.deployment.model_copy(update={"flags": _without(config.deployment.flags, unknown)})
+    known = [_with_flags(b, unknown) if b else None for b in (ledger.first_baseline, ledger.baseline)]
+    ledger = replace(ledger, first_baseline=known[0], baseline=known[1])
     return config.model_copy(update={"deployment": deployment}), ledger
+
+
+def _with_flags(baseline: Baseline, unknown: Collection[str]) -> Baseline:
+    configuration = baseline.configuration
+    return replace(baseline, configuration=replace(configuration, flags=_without(dict(configuration.flags), unknown)))
+
+
+def _without(flags: Mapping[str, FlagValue], unknown: Collection[str]) -> dict[str, FlagValue]:
+    return {name: value for name, value in flags.items() if name not in unknown}
 
 
 def _checkout(

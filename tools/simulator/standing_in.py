@@ -13,18 +13,24 @@ from optagent.tools.simulator.world import scenario_folder
 
 
 def write_scenario(
-    source: str | Path | None, target: Path, environments: Mapping[str, Mapping[str, str]], at_first: Sequence[str]
+    source: str | Path | None,
+    target: Path,
+    environments: Mapping[str, Mapping[str, str]],
+    at_first: Sequence[str],
+    sizes: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a scenario folder: `source` without what its last session left behind, and with these environments.
 
     `environments` says for each name which versions are other than the source's; one that the source has keeps its own for
-    the rest, every other has those of the source's baseline. `at_first` are those that exist from the start. Raises
-    ScenarioError when there is no such source.
+    the rest, every other has those of the source's baseline. `at_first` are those that exist from the start, and
+    `sizes` take the place of keys, also of those in a section. Raises ScenarioError when there is no such source.
     """
     folder = scenario_folder(source)
     shutil.copytree(folder, target, ignore=shutil.ignore_patterns("__pycache__", "last-session"))
     body: dict[str, Any] = yaml.safe_load((folder / "scenario.yaml").read_text(encoding="utf-8"))
     body.pop("last_session", None)
+    for section, values in (sizes or {}).items():
+        body[section] = {**body[section], **values} if isinstance(values, Mapping) else values
     known: dict[str, dict[str, str]] = body["environments"]
     usual = known[body["environment"]]
     for name, versions in environments.items():
