@@ -16,10 +16,10 @@ from pydantic import BaseModel
 
 from optagent.agent.commands.going_on import decision_json, go_on
 from optagent.agent.commands.initialising import make_campaign
-from optagent.agent.commands.replaying import recorded_journal
 from optagent.agent.decide import Decision, Verb
 from optagent.agent.errors import BadInput
 from optagent.agent.ledger import KINDS, fold
+from optagent.agent.replay import recorded_journal
 from optagent.tools.errors import RecordingBroken
 from optagent.tools.stub import TOOLS, load_recording
 from optagent.tools.toolbox import Toolbox
