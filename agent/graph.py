@@ -55,7 +55,7 @@ def build(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
     """The compiled state machine."""
     graph = StateGraph(State, context_schema=Round)
     for name, work in NODES.items():
-        graph.add_node(name, _node(work))
+        graph.add_node(name, _node(name, work))
         graph.add_conditional_edges(name, _following, {n: END if n == "end" else n for n in FOLLOWING[name]})
     graph.add_node("ask", _ask)
     graph.add_edge("ask", "orient")
@@ -63,8 +63,9 @@ def build(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
     return graph.compile(checkpointer=checkpointer)
 
 
-def _node(work: Callable[[State, Round], State]) -> Any:
+def _node(name: str, work: Callable[[State, Round], State]) -> Any:
     def node(state: State, runtime: Runtime[Round]) -> State:
+        runtime.context.session.node = name
         return work(state, runtime.context)
 
     return node

@@ -73,13 +73,14 @@ class LedgerJournal:
 
 @dataclass
 class Session:
-    """What the nodes of the state machine work with."""
+    """What the nodes of the state machine work with. `node` is the one that is at work, "" before the first."""
 
     config: CampaignConfig
     toolbox: Toolbox
     journal: LedgerJournal
     narrator: Narrator
     step_limit: int | None = None
+    node: str = ""
 
     @property
     def ledger(self) -> Ledger:
