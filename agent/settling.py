@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from optagent.agent.candidates import candidates
+from optagent.agent.canonical import canonical
 from optagent.agent.change import describe
 from optagent.agent.dead_ends import SLOW, retry_condition, says_nothing, with_earlier
 from optagent.agent.errors import OptagentError
@@ -37,6 +38,7 @@ def settle(session: Session, plan: Plan, experiment: Experiment, judged: Judgeme
         drafts += _baseline_measured(session, experiment, judged)
     elif experiment.kind in (BUNDLE, SURVEY):
         drafts += _bundle_settled(session, experiment, judged)
+        drafts += _known_to_fail(session, plan, experiment, judged, facts)
     elif experiment.kind == TRIAL:
         drafts.append(_still_searching(experiment, judged))
     elif experiment.kind != CONFIRM:
@@ -69,6 +71,35 @@ def _bundle_settled(session: Session, experiment: Experiment, judged: Judgement)
     statuses += [(item, Status.OPEN, f"{experiment.id}: out again, others gave more without it") for item in out]
     bodies = [{"item": item, "status": status.value, "result": result} for item, status, result in statuses]
     return [Draft("baseline", to_body(_kept(session, experiment))), *(Draft("item-status", b) for b in bodies)]
+
+
+def _known_to_fail(
+    session: Session, plan: Plan, experiment: Experiment, judged: Judgement, facts: dict[str, str]
+) -> list[Draft]:
+    """The dead end of the one part that a survey's launch surely failed by: nothing runs into it again. An item that is no
+    more than this part is settled by it."""
+    if experiment.kind != SURVEY or judged.verdict is not Verdict.FAILED:
+        return []
+    from optagent.agent.survey.blaming import surely_to_blame
+
+    others = [e for e in session.ledger.experiments.values() if e.id != experiment.id]
+    part = surely_to_blame(replace(experiment, verdict=judged.verdict.value), others)
+    if part is None or experiment.candidate is None:
+        return []
+    failure = experiment.failures[-1]
+    wanted = [i for i in map(plan.item, experiment.items) if i is not None and i.change and not i.space]
+    item = next((i for i in wanted if i.change and canonical(i.change) == canonical(part.change)), None)
+    known = DeadEnd(
+        id=item.id if item else experiment.id, title=item.title if item else part.title, cause=judged.because,
+        cause_kind=failure.kind, item=item.id if item else None, change=part.change,
+        retry_when=retry_condition(failure.kind, facts), environment=experiment.candidate.environment,
+        evidence=(experiment.id, *failure.evidence), verified=True,
+    )  # fmt: skip
+    drafts = [Draft("dead-end", to_body(known), experiment.id)]
+    if item is not None:
+        result = _result(experiment, judged)
+        drafts.append(Draft("item-status", {"item": item.id, "status": Status.DEAD.value, "result": result}))
+    return drafts
 
 
 def _still_searching(experiment: Experiment, judged: Judgement) -> Draft:

@@ -105,7 +105,8 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> Done:
 def test_combinations_of_all_simple_items_are_looked_at_first(done: Done) -> None:
     looks = done.of(SURVEY)
     assert looks[0].id == next(e for e in done.ledger.experiments.values() if e.kind != BASELINE).id, done.told
-    assert {frozenset(e.among) for e in looks} == {frozenset(looks[0].among)}, "in whatever order they stand"
+    dead = {name for name, status in done.statuses.items() if status is Status.DEAD}
+    assert {frozenset(set(e.among) | dead) for e in looks} == {frozenset(looks[0].among)}, "all but what surely fails"
     assert set(looks[0].among) == set(done.statuses)
     assert not done.of(TRIAL), "the range is searched by the survey"
     launched = [e.candidate.fingerprint() for e in looks if e.candidate is not None]
