@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +55,7 @@ def build(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
     """The compiled state machine."""
     graph = StateGraph(State, context_schema=Round)
     for name, work in NODES.items():
-        graph.add_node(name, _node(work))
+        graph.add_node(name, _node(name, work))
         graph.add_conditional_edges(name, _following, {n: END if n == "end" else n for n in FOLLOWING[name]})
     graph.add_node("ask", _ask)
     graph.add_edge("ask", "orient")
@@ -63,9 +63,14 @@ def build(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
     return graph.compile(checkpointer=checkpointer)
 
 
-def _node(work: Callable[[State, Round], State]) -> Any:
+def _node(name: str, work: Callable[[State, Round], State]) -> Any:
+    """Between two nodes a sitting can be ended; where it ends by itself, it is not interrupted any more."""
+
     def node(state: State, runtime: Runtime[Round]) -> State:
-        return work(state, runtime.context)
+        stop = runtime.context.session.stop
+        with stop.put_off() if name == "hand_off" else nullcontext():
+            stop.heed()
+            return work(state, runtime.context)
 
     return node
 

@@ -99,6 +99,7 @@ class Checkout:
                 with_exceptions=False,
                 stdout_as_string=False,
                 strip_newline_in_stdout=False,
+                process_group=0,  # Ctrl-C in a terminal goes to the whole group: what git began it finishes
             )
         return Output(int(status), stdout if isinstance(stdout, bytes) else str(stdout).encode(), str(stderr))
 

@@ -71,7 +71,7 @@ def hold(path: Path, purpose: str) -> Iterator[Lease]:
     try:
         _take(fd, path)
         previous = _described(fd)
-        lease = Lease(_myself(purpose), previous, _note(previous))
+        lease = Lease(myself(purpose), previous, _note(previous))
         _describe(fd, json.dumps(asdict(lease.holder)))
         try:
             yield lease
@@ -146,7 +146,8 @@ def _described(fd: int) -> Holder | None:
         return None
 
 
-def _myself(purpose: str) -> Holder:
+def myself(purpose: str) -> Holder:
+    """This process, as the holder of a lock."""
     pid = os.getpid()
     since = datetime.now(UTC).isoformat(timespec="seconds")
     return Holder(pid, _start_ticks(pid) or 0, _boot_id(), os.uname().nodename, purpose, since)

@@ -35,20 +35,23 @@ def cli(context: click.Context, root: Path) -> None:
 @as_json
 @click.option("--record", type=FILE, metavar="FILE", help="Write every tool call of this sitting to a new file.")
 @click.option("--stub", type=FILE, metavar="FILE", help="With --dry-run: decide against scripted tool results.")
+@click.option("--detach", is_flag=True, help="Go on without this terminal, also after logout: see `optagent attach`.")
 @click.pass_obj
 def continue_(
-    root: Path, steps: int | None, dry_run: bool, as_json: bool, record: Path | None, stub: Path | None
+    root: Path, steps: int | None, dry_run: bool, as_json: bool, record: Path | None, stub: Path | None, detach: bool
 ) -> int:
     """Go on if there are next steps, or stop and ask.
 
+    Ctrl-C, SIGTERM and SIGHUP end it at the next safe point, with a handoff; a second one ends it at once. Nothing is lost.
+
     Exit status: 0 ended in order, 3 waits for an answer, 1 failed, 2 bad input, 4 another process holds the campaign,
-    130 interrupted.
+    130 interrupted. With --detach 0 means that it runs.
 
     Example: optagent -C campaigns/kimi continue --steps 3
     """
     from optagent.agent.commands.going_on import go_on
 
-    return go_on(root, steps=steps, dry_run=dry_run, as_json=as_json, record=record, stub=stub)
+    return go_on(root, steps=steps, dry_run=dry_run, as_json=as_json, record=record, stub=stub, detached=detach)
 
 
 @cli.command()

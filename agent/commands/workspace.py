@@ -52,9 +52,14 @@ def read_journal(space: Workspace) -> LedgerJournal:
 
 @contextmanager
 def writing(
-    space: Workspace, purpose: str, narrator: Narrator, sink: Callable[[dict[str, Any]], None] | None = None
+    space: Workspace,
+    purpose: str,
+    narrator: Narrator,
+    sink: Callable[[dict[str, Any]], None] | None = None,
+    attended: Callable[[Toolbox], Toolbox] = lambda toolbox: toolbox,
 ) -> Iterator[Session]:
-    """A session that may change things: the only writer of this campaign for as long as it lasts.
+    """A session that may change things: the only writer of this campaign for as long as it lasts. `attended` may put
+    something around its toolbox.
 
     Raises CampaignBusy when another process is at work, BadInput when the folder cannot be written.
     """
@@ -65,7 +70,7 @@ def writing(
             if lease.note:
                 narrator.tell("note", lease.note)
             with JournalStore.open(space.journal_path, create=True) as store:
-                session = open_session(space, store, live(space, narrator), narrator, sink)
+                session = open_session(space, store, attended(live(space, narrator)), narrator, sink)
                 yield session
                 keep_view(session.journal)
     except Held as error:

@@ -164,7 +164,9 @@ def _git(folder: Path, *words: str) -> None:
     }
     for role in ("AUTHOR", "COMMITTER"):
         env |= {f"GIT_{role}_NAME": name, f"GIT_{role}_EMAIL": address.rstrip(">"), f"GIT_{role}_DATE": BASE_DATE}
-    done = subprocess.run(["git", *words], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["git", *words], cwd=folder, env=env, capture_output=True, text=True, check=False, process_group=0
+    )
     if done.returncode:
         raise ScenarioError(f"git {words[0]} failed: {done.stderr.strip()}")
 
