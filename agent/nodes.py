@@ -400,5 +400,6 @@ def hand_off_node(state: State, round_: Round) -> State:
 def hand_over(session: Session, standings: Sequence[Standing], ended: str) -> None:
     """Write a handoff, unless the last one tells everything there is."""
     if session.ledger.fact_seq > session.ledger.handoff_seq or not session.ledger.handoffs:
+        session.narrator.now("writing the handoff")
         path = write_handoff(session, probe(session), standings, ended)
         session.narrator.tell("good", f"handoff written: {path}")

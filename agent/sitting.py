@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optagent.agent.decide import Decision, Verb, decide
-from optagent.agent.errors import OptagentError
+from optagent.agent.errors import INTERRUPTED, OptagentError
 from optagent.agent.ids import next_id
 from optagent.agent.nodes import Round, hand_over, situation_of
 from optagent.agent.orient import load_plan, orient
@@ -22,8 +22,8 @@ from optagent.tools.errors import JournalUnavailable, ReplayDiverged, ToolFailur
 from optagent.tools.recording import RecordingToolbox
 from optagent.tools.stop_request import Interrupted
 
-WENT_ON, WAITING, INTERRUPTED = 0, 3, 130
-"""Exit statuses of a sitting that ended in order, of one that waits for an answer, and of one that somebody ended."""
+WENT_ON, WAITING = 0, 3
+"""Exit statuses of a sitting that ended in order, and of one that waits for an answer."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,6 @@ def _break_off(session: Session, round_: Round, asked: Interrupted, steps_before
     because = f"interrupted by {asked.by} {DURING.get(asked.during, 'between two steps')}"
     body = {"by": asked.by, "during": asked.during, "keys": sorted(session.ledger.pending)}
     session.note("interrupted", body)
-    session.narrator.now("writing the handoff")
     hand_over(session, round_.decision.standings if round_.decision else (), because)
     return Ended(
         INTERRUPTED, Verb.CONTINUE, "interrupted", because, session.ledger.steps - steps_before,

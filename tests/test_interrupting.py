@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from optagent.agent.commands.going_on import left_in_words
-from optagent.agent.commands.interrupting import signals_interrupt
+from optagent.agent.commands.attendance import left_in_words
+from optagent.agent.commands.interrupting import signals_ask, signals_interrupt
 from optagent.agent.ledger import Ledger, fold
 from optagent.tools.journal_store import JournalStore
 
@@ -122,7 +122,8 @@ def interrupted(campaign: Campaign, tool: str, *words: str) -> str:
     sitting.send_signal(signal.SIGINT)
     said, _ = sitting.communicate(timeout=WAIT_S)
     assert sitting.returncode == INTERRUPTED, said
-    assert said.rstrip().endswith("`optagent continue` goes on from here"), said
+    assert "Ctrl-C: breaking off (" in said or "Ctrl-C: ending as soon as this is finished: " in said, said
+    assert said.rstrip().splitlines()[-1].startswith("interrupted by Ctrl-C "), said
     assert campaign.servers() == []
     assert campaign.ledger().processes == {}
     assert "Traceback" not in said
@@ -135,38 +136,42 @@ def measured(ledger: Ledger) -> list[tuple[str, str, list[tuple[str, int, float 
 
 # The signals alone
 
-
-class Again(BaseException):
-    """Raised when somebody asks a second time."""
+INT, TERM, HUP, QUIT = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_the_first_request_interrupts_and_is_told(number: signal.Signals) -> None:
-    told: list[str] = []
-    handler = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), signals_interrupt(lambda: told.append("stopping"), again=Again):
+@pytest.mark.parametrize(
+    ("sent", "came"),
+    [
+        ([(INT, 0)], ["SIGINT"]),
+        ([(TERM, 0)], ["SIGTERM"]),
+        ([(HUP, 0)], ["SIGHUP"]),
+        ([(QUIT, 0)], ["SIGQUIT"]),
+        ([(INT, 0), (INT, 0.1)], ["SIGINT", "again"]),
+        ([(QUIT, 0), (QUIT, 0.1)], ["SIGQUIT", "again"]),
+        ([(TERM, 0), (INT, 0.1)], ["SIGTERM", "again"]),
+        ([(TERM, 0), (TERM, 0.1)], ["SIGTERM"]),  # timeout(1) sends two
+        ([(TERM, 0), (TERM, 5)], ["SIGTERM", "again"]),
+        ([(INT, 0), (TERM, 5)], ["SIGINT", "again"]),
+        ([(HUP, 0), (HUP, 5), (HUP, 9)], ["SIGHUP"]),  # a terminal that goes away
+        ([(INT, 0), (HUP, 5)], ["SIGINT"]),
+    ],
+)
+def test_what_a_signal_asks_for(sent: list[tuple[signal.Signals, float]], came: list[str]) -> None:
+    handlers = {number: signal.getsignal(number) for number in (INT, TERM, HUP, QUIT)}
+    found: list[str] = []
+    now = 0.0
+    with signals_ask(lambda number: found.append(number.name), lambda: found.append("again"), lambda: now):
+        for number, at in sent:
+            now = at
+            signal.raise_signal(number)
+    assert found == came
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+
+@pytest.mark.parametrize("number", [INT, TERM, HUP, QUIT])
+def test_a_command_that_only_measures_is_interrupted(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt), signals_interrupt():
         signal.raise_signal(number)
-    assert told == ["stopping"]
-    assert signal.getsignal(number) is handler
-
-
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-def test_only_ctrl_c_asks_again(first: signal.Signals) -> None:
-    told: list[str] = []
-
-    def interrupted_while_stopping() -> None:
-        with signals_interrupt(lambda: told.append("stopping"), again=Again):
-            try:
-                signal.raise_signal(first)
-            finally:
-                for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM):  # a terminal that goes away sends several
-                    signal.raise_signal(number)
-                told.append("stopped")
-                signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(Again):
-        interrupted_while_stopping()
-    assert told == ["stopping", "stopped"]
 
 
 def test_a_signal_that_was_ignored_stays_ignored() -> None:
@@ -186,7 +191,7 @@ def test_a_sitting_that_is_interrupted_again_and_again_comes_to_the_same_result(
 ) -> None:
     for tool in ("launch", "examine", "bench"):
         said = interrupted(campaign, tool, "--steps", "1")
-        assert "stopping the server; press Ctrl-C again to kill it at once" in said, tool
+        assert "stopping the server, writing a handoff; press Ctrl-C again to end at once" in said, tool
     status, said = campaign.finish("--steps", "1")
     assert status == 0, said
     assert measured(campaign.ledger()) == measured(undisturbed)
@@ -224,7 +229,7 @@ def test_ctrl_c_twice_kills_the_server_at_once(campaign: Campaign, tool: str) ->
     sitting.send_signal(signal.SIGINT)
     assert sitting.wait(WAIT_S) == INTERRUPTED
     said = list(told)[-1]
-    assert said.startswith("optagent: interrupted; ")
+    assert said.startswith("optagent: interrupted; "), said
     assert said.endswith("goes on from here\n")
     gone_by = time.monotonic() + WAIT_S
     while campaign.servers():  # the kernel takes a moment

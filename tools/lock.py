@@ -92,7 +92,7 @@ def holder(path: Path) -> Holder | None:
         for _ in range(_TRIES):
             if _try_lock(fd, fcntl.LOCK_SH, path):
                 return None
-            if (described := _described(fd)) and _may_live(described):
+            if (described := _described(fd)) and lives(described):
                 return described
             time.sleep(_PAUSE_S)
         return _described(fd) or UNKNOWN_HOLDER
@@ -113,7 +113,7 @@ def _take(fd: int, path: Path) -> None:
     for _ in range(_TRIES):
         if _try_lock(fd, fcntl.LOCK_EX, path):
             return
-        if (described := _described(fd)) and _may_live(described):
+        if (described := _described(fd)) and lives(described):
             break
         time.sleep(_PAUSE_S)
     raise Held(path, _described(fd) or UNKNOWN_HOLDER)
@@ -153,7 +153,7 @@ def myself(purpose: str) -> Holder:
     return Holder(pid, _start_ticks(pid) or 0, _boot_id(), os.uname().nodename, purpose, since)
 
 
-def _may_live(described: Holder) -> bool:
+def lives(described: Holder) -> bool:
     """Whether the process may still run; of a process on another host nobody here can say that it does not."""
     if described.host != os.uname().nodename:
         return True

@@ -17,6 +17,8 @@ from optagent.tools.paths import STATE
 from optagent.tools.redact import redact
 
 LARGEST_BYTES = 1024 * 1024
+HEAD = "--- sitting "
+"""Begins the line with which a sitting begins."""
 
 
 def narration_of(root: Path) -> Path:

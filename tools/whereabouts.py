@@ -119,7 +119,9 @@ class Whereabouts:
     def ended(self, how: Mapping[str, Any]) -> None:
         """The last word: how the sitting ended, with its `exit_status`."""
         self._done.set()
-        self._change(state="ended", phase="ended", detail="", log=None, usual_s=None, ended={"at": _utc(), **how})
+        self._change(
+            state="ended", phase="ended", doing="", detail="", log=None, usual_s=None, ended={"at": _utc(), **how}
+        )
         self._write()
 
     @property

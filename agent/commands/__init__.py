@@ -55,6 +55,36 @@ def continue_(
 
 
 @cli.command()
+@click.pass_obj
+def attach(root: Path) -> int:
+    """Show the sitting that is at work, in whichever terminal or in none, until it ends.
+
+    Ctrl-C leaves it running. When none is at work, it says how the last one ended. Exit status: the sitting's, 130 when it
+    was left running.
+
+    Example: optagent attach
+    """
+    from optagent.agent.commands.attaching import attach
+
+    return attach(root)
+
+
+@cli.command()
+@click.option("--now", is_flag=True, help="End at once: what runs is killed, and no handoff is written.")
+@click.pass_obj
+def stop(root: Path, now: bool) -> int:
+    """Ask the sitting that is at work to end, and wait until it has.
+
+    A launch or benchmark is broken off, the server stopped, a handoff written. Exit status 0: no sitting is at work now.
+
+    Example: optagent stop
+    """
+    from optagent.agent.commands.stopping import stop
+
+    return stop(root, at_once=now)
+
+
+@cli.command()
 @click.argument("question", metavar="ID")
 @click.argument("text", metavar="OPTION|TEXT")
 @as_json

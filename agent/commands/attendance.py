@@ -13,15 +13,14 @@ from typing import Any, NoReturn
 from optagent.agent.commands.interrupting import name_of
 from optagent.agent.commands.narration import Audience, PlainNarrator
 from optagent.agent.commands.workspace import Workspace
-from optagent.agent.errors import OptagentError
+from optagent.agent.errors import INTERRUPTED, OptagentError
 from optagent.agent.ids import next_id
 from optagent.agent.ledger import Ledger
 from optagent.agent.session import Narrator
-from optagent.agent.sitting import INTERRUPTED
 from optagent.tools.attended import AttendedToolbox
 from optagent.tools.errors import ReplayDiverged, ToolFailure
 from optagent.tools.lock import myself
-from optagent.tools.narration_log import NarrationLog, narration_of
+from optagent.tools.narration_log import HEAD, NarrationLog, narration_of
 from optagent.tools.process_notes import kill_left, notes_of
 from optagent.tools.stop_request import StopRequest
 from optagent.tools.toolbox import Toolbox
@@ -104,10 +103,6 @@ class Attendance:
         if self._ready is None:
             os.write(2, f"\noptagent: interrupted; {said}\n".encode())
         os._exit(INTERRUPTED)
-
-
-HEAD = "--- sitting "
-"""Begins the line of the log with which a sitting begins."""
 
 
 def left_in_words(pids: Sequence[int]) -> str:

@@ -18,12 +18,12 @@ from optagent.agent.commands.printable import clean, optagent_in
 from optagent.agent.commands.workspace import Silent, Workspace, find_workspace, live, looking, who_is_at_work, writing
 from optagent.agent.config import config_from
 from optagent.agent.decide import Decision, Verb
-from optagent.agent.errors import BadInput
+from optagent.agent.errors import INTERRUPTED, BadInput
 from optagent.agent.jsonable import to_body
 from optagent.agent.ledger import KINDS
 from optagent.agent.records import Question
 from optagent.agent.session import Session
-from optagent.agent.sitting import INTERRUPTED, WAITING, WENT_ON, Ended, look, run_sitting
+from optagent.agent.sitting import WAITING, WENT_ON, Ended, look, run_sitting
 from optagent.tools.recording import RecordingFile, header
 from optagent.tools.stub import Recording
 

@@ -113,8 +113,16 @@ class LiveNarrator(AbstractContextManager["LiveNarrator"]):
         with suppress(OSError):  # a terminal that was closed ends nothing
             self._console.print(Padding(line, (0, 0, 0, 2), expand=False) if what in ("plain", "why") else line)
 
-    def now(self, text: str) -> None:
-        self._doing, self._detail, self._since = clean(text), "", time.monotonic()
+    def line(self, text: str) -> None:
+        """A line as it is."""
+        from rich.text import Text
+
+        with suppress(OSError):
+            self._console.print(Text(clean(text)))
+
+    def now(self, text: str, elapsed_s: float = 0.0) -> None:
+        """`elapsed_s` is for how long it has been done already."""
+        self._doing, self._detail, self._since = clean(text), "", time.monotonic() - elapsed_s
         self._show()
 
     def detail(self, text: str) -> None:
