@@ -23,14 +23,14 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.by = ""
-        self._heeded = False
+        self.heeded = False
         self._waits_for = ""
         self._put_off = 0
 
     @property
     def heeded_at_once(self) -> bool:
         """Whether a request would interrupt right here."""
-        return bool(self._waits_for) and not self._put_off and not self._heeded
+        return bool(self._waits_for) and not self._put_off and not self.heeded
 
     @property
     def ends_by_itself(self) -> bool:
@@ -44,8 +44,8 @@ class StopRequest:
 
     def heed(self) -> None:
         """Between two steps. Raises Interrupted when somebody has asked since."""
-        if self.by and not self._heeded and not self._put_off:
-            self._heeded = True
+        if self.by and not self.heeded and not self._put_off:
+            self.heeded = True
             raise Interrupted(self.by, self._waits_for)
 
     @contextmanager

@@ -25,6 +25,7 @@ from optagent.agent.records import Question
 from optagent.agent.session import Session
 from optagent.agent.sitting import WAITING, WENT_ON, Ended, look, run_sitting
 from optagent.tools.recording import RecordingFile, header
+from optagent.tools.stop_request import StopRequest
 from optagent.tools.stub import Recording
 
 
@@ -76,9 +77,9 @@ def _sit(
     ready: Callable[[], None] | None,
 ) -> int:
     recorder = _Recorder(record) if record else None
-    sink = recorder.sink if recorder else None
     with narrator_for(sys.stdout, quiet=as_json) if ready is None else nullcontext(Silent()) as screen:
         attendance = Attendance(space, screen, ready)
+        sink = recorder.sink_until(attendance.stop) if recorder else None
         with (
             writing(space, "continue", attendance.narrator, sink, attendance.toolbox) as session,
             attendance.present(session.ledger),
@@ -88,7 +89,7 @@ def _sit(
                 recorder.begin(session, steps)
             with signals_ask(attendance.asked_to_end, attendance.end_at_once):
                 ended = run_sitting(session, space.checkpoints)
-            if recorder is not None:
+            if recorder is not None and ended.exit_status != INTERRUPTED:
                 recorder.end(ended)
             lines = end_lines(ended, root)
             attendance.ended(lines, _summary(ended))
@@ -109,9 +110,14 @@ class _Recorder:
         config = session.config.model_dump(mode="json", exclude_defaults=True)
         self._file.write(header(config, list(session.journal.entries()), {"steps": steps}))
 
-    def sink(self, line: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(line)
+    def sink_until(self, stop: StopRequest) -> Callable[[dict[str, Any]], None]:
+        """Takes lines until the sitting is interrupted: nobody interrupts a replay, which would not go on from there."""
+
+        def sink(line: dict[str, Any]) -> None:
+            if self._file is not None and not stop.heeded:
+                self._file.write(line)
+
+        return sink
 
     def end(self, ended: Ended) -> None:
         assert self._file is not None
