@@ -397,9 +397,11 @@ def hand_off_node(state: State, round_: Round) -> State:
     return {"following": following}
 
 
-def hand_over(session: Session, standings: Sequence[Standing], ended: str) -> None:
-    """Write a handoff, unless the last one tells everything there is."""
-    if session.ledger.fact_seq > session.ledger.handoff_seq or not session.ledger.handoffs:
-        session.narrator.now("writing the handoff")
-        path = write_handoff(session, probe(session), standings, ended)
-        session.narrator.tell("good", f"handoff written: {path}")
+def hand_over(session: Session, standings: Sequence[Standing], ended: str) -> bool:
+    """Write a handoff, unless the last one tells everything there is. Returns whether it was written."""
+    if session.ledger.fact_seq <= session.ledger.handoff_seq and session.ledger.handoffs:
+        return False
+    session.narrator.now("writing the handoff")
+    path = write_handoff(session, probe(session), standings, ended)
+    session.narrator.tell("good", f"handoff written: {path}")
+    return True

@@ -87,7 +87,8 @@ def _break_off(session: Session, round_: Round, asked: Interrupted, steps_before
     because = f"interrupted by {asked.by} {DURING.get(asked.during, 'between two steps')}"
     body = {"by": asked.by, "during": asked.during, "keys": sorted(session.ledger.pending)}
     session.note("interrupted", body)
-    hand_over(session, round_.decision.standings if round_.decision else (), because)
+    if not hand_over(session, round_.decision.standings if round_.decision else (), because):
+        session.narrator.tell("plain", f"handoff {session.ledger.handoffs[-1]} still tells everything there is")
     return Ended(
         INTERRUPTED, Verb.CONTINUE, "interrupted", because, session.ledger.steps - steps_before,
         tuple(session.ledger.open_questions()), total_gain(session.ledger),

@@ -80,7 +80,7 @@ def expected(seen: Mapping[str, Any]) -> str:
     """How long it will still take by what earlier ones of its kind did, "" when that is not known."""
     if seen["left_s"] is None:
         return ""
-    return f"about {duration(seen['left_s'])} left" if seen["left_s"] >= 0 else f"usually {duration(seen['usual_s'])}"
+    return f"about {duration(seen['left_s'])} left" if seen["left_s"] >= 1 else f"usually {duration(seen['usual_s'])}"
 
 
 def end_line(seen: Seen) -> str:
