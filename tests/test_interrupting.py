@@ -200,6 +200,29 @@ def test_a_sitting_that_is_interrupted_again_and_again_comes_to_the_same_result(
     assert measured(campaign.ledger()) == measured(undisturbed)
 
 
+def test_whenever_it_is_asked_for_the_handoff_tells_where_it_is(campaign: Campaign, undisturbed: Ledger) -> None:
+    for moment in (
+        "handoff held",
+        "▶ step 1",
+        "gate passed",
+        "E0001-baseline-1-run2:",
+        "E0001 keep",
+        "handoff written",
+    ):
+        sitting = campaign.start("--steps", "1")
+        assert sitting.stdout is not None
+        while (line := sitting.stdout.readline()) and moment not in line:
+            pass
+        sitting.send_signal(signal.SIGTERM)
+        said, _ = sitting.communicate(timeout=WAIT_S)
+        assert sitting.returncode in (INTERRUPTED, 0), said  # 0 where it was ending already
+        assert campaign.servers() == []
+        ledger = campaign.ledger()
+        assert ledger.fact_seq <= ledger.handoff_seq, said
+        if moment == "E0001 keep":
+            assert measured(ledger) == measured(undisturbed)
+
+
 def test_git_is_finished_before_the_sitting_ends(campaign: Campaign) -> None:
     plan = campaign.folder / PLAN
     text = plan.read_text().replace("id: nccl-channels\nstatus: open", "id: nccl-channels\nstatus: dropped")

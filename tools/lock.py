@@ -150,14 +150,14 @@ def myself(purpose: str) -> Holder:
     """This process, as the holder of a lock."""
     pid = os.getpid()
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    return Holder(pid, _start_ticks(pid) or 0, _boot_id(), os.uname().nodename, purpose, since)
+    return Holder(pid, _start_ticks(pid) or 0, this_boot(), os.uname().nodename, purpose, since)
 
 
 def lives(described: Holder) -> bool:
     """Whether the process may still run; of a process on another host nobody here can say that it does not."""
     if described.host != os.uname().nodename:
         return True
-    return described.boot_id == _boot_id() and described.start_ticks == _start_ticks(described.pid)
+    return described.boot_id == this_boot() and described.start_ticks == _start_ticks(described.pid)
 
 
 def _note(previous: Holder | None) -> str | None:
@@ -177,7 +177,8 @@ def _start_ticks(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[19])
 
 
-def _boot_id() -> str:
+def this_boot() -> str:
+    """Which boot of the machine this is."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

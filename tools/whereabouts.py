@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from optagent.tools.lock import Holder
+from optagent.tools.lock import Holder, this_boot
 from optagent.tools.paths import STATE
 from optagent.tools.redact import redact_json
 
@@ -174,7 +174,10 @@ def is_of(now: Mapping[str, Any], holder: Holder | None) -> bool:
 
 
 def elapsed_s(now: Mapping[str, Any]) -> float:
-    """For how long the present has lasted, by the clock that nobody sets; both processes are of one boot."""
+    """For how long the present has lasted, by the clock that nobody sets; on another machine, by the other one."""
+    if now.get("boot_id") != this_boot():
+        with suppress(ValueError, TypeError):
+            return max(0.0, (datetime.now(UTC) - datetime.fromisoformat(now["since"])).total_seconds())
     since = now.get("since_s")
     return max(0.0, time.monotonic() - since) if isinstance(since, int | float) else 0.0
 

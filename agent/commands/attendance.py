@@ -62,7 +62,8 @@ class Attendance:
                 yield
             except BaseException as error:
                 said = str(error) or type(error).__name__
-                self.write([f"optagent: {said}"])
+                if self._ready is None:  # a detached one prints it there anyway
+                    self.write([f"optagent: {said}"])
                 self._whereabouts.ended({"exit_status": status_of(error), "reason": "failed", "because": said})
                 raise
 
