@@ -85,7 +85,7 @@ BLOCKING = {kind: re.compile(names) for kind, names in _BLOCKED_BY.items()}
 bring their own, missing memory of those that bring more weights. NCCL's own settings need no kernels."""
 
 
-_SUSPECTED = BLOCKING | {"hang": re.compile(f"{_REDUCING_KERNELS}|nccl|all-?reduce")}
+_SUSPECTED = BLOCKING | {"hang": re.compile(f"{_REDUCING_KERNELS}|nccl|all-?reduce|deep-?ep|a2a|mooncake")}
 """The same, with what a hang usually comes from: ranks that wait for each other."""
 
 

@@ -26,7 +26,7 @@ from optagent.agent.experiments import (
 from optagent.agent.jsonable import from_body
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Status
-from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Lesson, Measurement, Question, Split
+from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Lesson, Measurement, Question, Room, Split
 from optagent.agent.spread import Spread, spread_of
 from optagent.agent.verdict import Verdict, geometric_mean
 from optagent.tools.calls.configuration import Configuration, configuration_from
@@ -111,7 +111,7 @@ class Ledger:
     pools: dict[str, Launches] = field(default_factory=dict)
     openings: dict[tuple[str, int], tuple[str, ...]] = field(default_factory=dict)
     measured_launches: int = 0
-    kv_tokens: dict[str, int] = field(default_factory=dict)
+    rooms: dict[str, Room] = field(default_factory=dict)
     bundles: list[str] = field(default_factory=list)
     removals: dict[str, list[str]] = field(default_factory=dict)
     trials: dict[str, list[str]] = field(default_factory=dict)
@@ -441,9 +441,10 @@ def _result(ledger: Ledger, entry: Entry) -> None:
             ledger.launch_s = [*ledger.launch_s[1 - COSTS_REMEMBERED :], result["elapsed_s"]]
         ledger.processes[process] = begun["request"]["launch"]
         ledger.commands[process] = result.get("command_sha256", "")
-        if tokens := (result.get("reading") or {}).get("kv_tokens"):
+        reading = result.get("reading") or {}
+        if tokens := reading.get("kv_tokens"):
             mark = configuration_from(begun["request"]["configuration"]).fingerprint()
-            ledger.kv_tokens[mark] = tokens
+            ledger.rooms[mark] = Room(tokens, reading.get("kv_gb"), reading.get("weights_gb"))
 
 
 def _launched(ledger: Ledger, entry: Entry) -> None:

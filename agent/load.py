@@ -10,6 +10,7 @@ from optagent.tools.calls.configuration import Configuration
 
 if TYPE_CHECKING:
     from optagent.agent.ledger import Ledger
+    from optagent.agent.records import Room
     from optagent.tools.calls.bench import Workload
 
 
@@ -19,19 +20,33 @@ class Load:
 
     `clients` are the requests at a time, `tokens` those of one request's prompt and answer, `cached` the share of the
     prompts that was found in the prefix cache (None: not known). With `throughput` the objective is one, not a latency.
-    `kv_tokens` is what the KV cache of a configuration holds, by its fingerprint; `room` that of the one at hand.
+    `rooms` is what launches of a configuration said of their memory, by its fingerprint; `room` the tokens that the KV cache
+    of the one at hand holds, `kv_gb` and `weights_gb` what that and the weights take.
     """
 
     clients: int
     tokens: float
     cached: float | None = None
     throughput: bool = True
-    kv_tokens: Mapping[str, int] = field(default_factory=dict)
+    rooms: Mapping[str, Room] = field(default_factory=dict)
     room: int | None = None
+    kv_gb: float | None = None
+    weights_gb: float | None = None
 
     def on(self, configuration: Configuration) -> Load:
         """The load on this configuration."""
-        return replace(self, room=self.kv_tokens.get(configuration.fingerprint()))
+        seen = self.rooms.get(configuration.fingerprint())
+        if seen is None:
+            return replace(self, room=None, kv_gb=None, weights_gb=None)
+        return replace(self, room=seen.tokens, kv_gb=seen.kv_gb, weights_gb=seen.weights_gb)
+
+    def room_over(self, gpus: int, before: int) -> float | None:
+        """Tokens in the KV cache of a replica that is spread over so many GPUs, where this one is over `before`: each GPU holds
+        its part of the weights, and the rest is the cache. 0: not even the weights have room. None: not known."""
+        if self.room is None or not self.kv_gb or self.weights_gb is None:
+            return None
+        left_gb = self.kv_gb + self.weights_gb * (1 - before / gpus)
+        return max(0.0, self.room * (left_gb * gpus) / (self.kv_gb * before))
 
 
 def load_of(ledger: Ledger, workload: Workload, metric: str, configuration: Configuration) -> Load | None:
@@ -44,7 +59,7 @@ def load_of(ledger: Ledger, workload: Workload, metric: str, configuration: Conf
     tokens = workload.output_len * total / output if output and total else workload.input_len + workload.output_len
     return Load(
         min(workload.max_concurrency, workload.num_prompts), tokens, _cached_share(ledger, configuration),
-        metric.endswith("_throughput"), dict(ledger.kv_tokens),
+        metric.endswith("_throughput"), dict(ledger.rooms),
     )  # fmt: skip
 
 

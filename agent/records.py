@@ -135,6 +135,16 @@ class InFlight:
 
 
 @dataclass(frozen=True)
+class Room:
+    """What a launch said of its memory: the tokens that the KV cache holds, and the GB of it and of the weights on the GPU
+    that has the most (None: it did not say)."""
+
+    tokens: int
+    kv_gb: float | None = None
+    weights_gb: float | None = None
+
+
+@dataclass(frozen=True)
 class Lesson:
     """Something that was learnt, with where it comes from."""
 

@@ -41,7 +41,8 @@ def launch(
 ) -> tuple[Draft, Draft]:
     """A launch that was begun, and how it ended."""
     request = {"launch": "E0001-baseline-1", "configuration": to_body(configuration)}
-    reading: dict[str, Any] | None = {"exists": True, "kv_tokens": tokens} if tokens is not None else None
+    memory = {"kv_tokens": tokens, "kv_gb": 40.0, "weights_gb": 30.0}
+    reading: dict[str, Any] | None = {"exists": True, **memory} if tokens is not None else None
     result = {"outcome": outcome, "pid": 7, "start_time": 1.5, "reading": reading}
     return Draft("intent", {"tool": "launch", "request": request}, key), Draft("result", {"result": result}, key)
 
@@ -141,9 +142,30 @@ def test_the_kv_cache_is_that_of_the_configuration_s_latest_launch(drafts: list[
     assert shown(run(SEEN), *drafts).on(HERE).room == room
 
 
+@pytest.mark.parametrize(
+    ("gpus", "before", "room"),
+    [
+        (4, 4, 20_000),  # as it is
+        (2, 4, 2_500),  # 30 GB of weights become 60: of the 40 GB of the cache 10 are left, on half as many GPUs
+        (1, 4, 0),  # 120 GB of weights: no room at all
+        (8, 4, 55_000),
+    ],
+)
+def test_weights_that_are_spread_otherwise_leave_another_room(gpus: int, before: int, room: float) -> None:
+    load = Load(64, 2000, room=20_000, kv_gb=40.0, weights_gb=30.0)
+    assert load.room_over(gpus, before) == pytest.approx(room)
+
+
+def test_what_a_log_does_not_tell_is_not_made_up() -> None:
+    assert Load(64, 2000, room=20_000, weights_gb=30.0).room_over(2, 4) is None
+    assert Load(64, 2000, room=20_000, kv_gb=40.0).room_over(2, 4) is None
+    assert Load(64, 2000, kv_gb=40.0, weights_gb=30.0).room_over(2, 4) is None
+
+
 def test_each_configuration_has_its_own_kv_cache() -> None:
     load = shown(run(SEEN), *launch(9000), *launch(500, OTHER, key="k2"))
     assert (load.room, load.on(HERE).room, load.on(OTHER).room) == (None, 9000, 500)
+    assert (load.kv_gb, load.on(HERE).kv_gb, load.on(HERE).weights_gb) == (None, 40.0, 30.0)
     assert load.on(HERE).on(OTHER) == load.on(OTHER)
     reordered = Configuration("default", {"disable-radix-cache": True, "tp-size": 8})
     assert load.on(reordered).room == 500

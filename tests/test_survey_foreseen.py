@@ -27,6 +27,9 @@ AMPLE = Load(clients=64, tokens=2000, room=200_000)
 SCARCE = Load(clients=64, tokens=2000, room=50_000)
 HITS, MISSES = Load(clients=64, tokens=2000, cached=0.4), Load(clients=64, tokens=2000, cached=0.0)
 
+DENSE = Load(clients=64, tokens=2000, room=200_000, kv_gb=40.0, weights_gb=30.0)
+SPACIOUS = Load(clients=64, tokens=2000, room=200_000, kv_gb=40.0, weights_gb=3.0)
+
 STARVING, RELIEVING, LOSING = "starves", "relieves", "loses a little"
 NOTHING, HARDLY = "nothing, surely", "nothing, nearly surely"
 
@@ -56,6 +59,14 @@ def said(found: Foreseen | None) -> str | None:
         ({"max-running-requests": 8}, {"max-running-requests": 16}, LOAD, STARVING),
         ({"max-running-requests": None}, {"max-running-requests": 16}, LOAD, RELIEVING),
         ({"max-running-requests": 16}, {}, LATENCY, None),  # fewer at once may be quicker for each
+        # weights on fewer GPUs leave less of them for the KV cache
+        ({"tp-size": 2, "dp-size": 2}, {"tp-size": 4}, DENSE, STARVING),
+        ({"tp-size": 2, "dp-size": 2}, {"tp-size": 4}, SPACIOUS, None),
+        ({"tp-size": 2, "dp-size": 2}, {"tp-size": 4}, AMPLE, None),  # the log did not say what the weights take
+        ({"pp-size": 2, "tp-size": 2}, {"tp-size": 4}, DENSE, None),  # on as many as before
+        ({"tp-size": 8}, {"tp-size": 4}, DENSE, None),
+        ({"tp-size": 2, "attn-dp-size": 2}, {"tp-size": 4}, DENSE, None),
+        ({"tp-size": 2}, {"tp-size": 4, "max-total-tokens": 20_000}, DENSE, None),
         # every replica takes its share
         ({"max-running-requests": 16}, {"dp-size": 4}, LOAD, NOTHING),
         ({"max-running-requests": 15}, {"dp-size": 4}, LOAD, STARVING),

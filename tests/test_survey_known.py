@@ -13,7 +13,7 @@ from optagent.agent.change import Change
 from optagent.agent.load import Load
 from optagent.agent.survey.factors import Factor, Level, set_in, settings
 from optagent.agent.survey.foreseen import foreseen
-from optagent.agent.survey.known import UNFIT, with_what_is_known
+from optagent.agent.survey.known import NO_ROOM, UNFIT, with_what_is_known
 from optagent.tools.calls.configuration import Configuration
 
 RTX_PRO = {
@@ -64,6 +64,20 @@ def known(
 )
 def test_how_likely_a_level_does_not_run(flags: dict[str, Any], facts: Mapping[str, str], risk: float) -> None:
     assert known(level(flags=flags), facts).risk == pytest.approx(risk)
+
+
+@pytest.mark.parametrize(
+    ("flags", "risk"),
+    [
+        ({"tp-size": 4, "dp-size": 2}, 0.1),  # starved, and it runs
+        ({"tp-size": 2, "dp-size": 4}, NO_ROOM),
+        ({"page-size": 64}, 0.1),
+    ],
+)
+def test_weights_that_have_no_room_hardly_run(flags: dict[str, Any], risk: float) -> None:
+    load = Load(clients=64, tokens=2000, room=20_000, kv_gb=40.0, weights_gb=30.0)
+    assert known(level(flags=flags), {}, load).risk == pytest.approx(risk)
+    assert known(level(flags=flags), {}, LOAD).risk == pytest.approx(0.1)
 
 
 def test_the_higher_of_the_plan_s_own_risk_and_the_memory_s_counts() -> None:

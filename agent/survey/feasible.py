@@ -12,10 +12,11 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import NamedTuple
 
 from optagent.agent.canonical import flag_name
 from optagent.agent.change import Change
-from optagent.agent.families import is_suspected
+from optagent.agent.families import is_suspected, runs_into
 from optagent.agent.search.choosing import is_memory_setting
 from optagent.agent.search.feasible import (
     GPU_OUT_OF_MEMORY,
@@ -37,9 +38,11 @@ ELSEWHERE = 0.5
 """How much of a failure is still expected in another serving environment."""
 NAMED_ELSEWHERE = 0.9
 """The same where it is known which level fails."""
-MOST_GUILTY, COMPANY = 3, 0.05
+MOST_GUILTY, COMPANY = 3, 0.01
 """Levels at most that are thought guilty of several failures at once, and how likely a failure is nobody's fault: of levels that
 do not go together."""
+UNUSUAL = 0.1
+"""How likely a level is to cause a failure of a kind that others are usually met with, beside one of these."""
 MOST_GUILT, LEAST_RISK = 0.98, 0.01
 """How likely a level is to fail that surely failed, and the least before any failure."""
 MEMORY_KINDS = frozenset({*GPU_OUT_OF_MEMORY, *HOST_OUT_OF_MEMORY})
@@ -57,6 +60,19 @@ class Failed:
     choice: Choice
     kind: str
     blamed: On | None = None
+
+
+class _Accused(NamedTuple):
+    """Who may be guilty of a failure: all suspects, and those of them whose settings usually meet its kind of cause."""
+
+    suspects: frozenset[On]
+    usual: frozenset[On]
+
+    def answers(self, guilty: frozenset[On]) -> float:
+        """How likely the failure is where these are guilty."""
+        if guilty & (self.usual or self.suspects):
+            return 1.0
+        return UNUSUAL if guilty & self.suspects else COMPANY
 
 
 @dataclass
@@ -106,7 +122,7 @@ class Feasible:
         """Of all sets of few guilty levels, those count that answer for the failures, as likely as their risks make them."""
         told = [(f, s) for f, s in zip(self.failures, self._suspects, strict=True) if s and f.kind not in MEMORY_KINDS]
         sure = {o for _, suspects in told if len(suspects) == 1 for o in suspects}
-        left = [suspects for _, suspects in told if not suspects & sure]
+        left = [_Accused(s, self._usual(f.kind, s)) for f, s in told if not s & sure]
         guilt = {o: g for group in _sharing(left) for o, g in self._divided(group).items()}
         guilt |= dict.fromkeys(sure, MOST_GUILT)
         known = {o for f, suspects in told if self._environment(f.choice) == here for o in suspects}
@@ -117,12 +133,15 @@ class Feasible:
             if o not in ran
         }
 
-    def _divided(self, accused: Sequence[frozenset[On]]) -> dict[On, float]:
+    def _usual(self, kind: str, suspects: frozenset[On]) -> frozenset[On]:
+        return frozenset(o for o in suspects if is_suspected(kind, settings(self._level(o).change)))
+
+    def _divided(self, accused: Sequence[_Accused]) -> dict[On, float]:
         """How likely each suspect is guilty of failures that have suspects in common."""
-        doubted = sorted(frozenset().union(*accused))
+        doubted = sorted(frozenset().union(*(a.suspects for a in accused)))
         odds = {o: max(self._level(o).risk, LEAST_RISK) / (1 - min(self._level(o).risk, MOST_GUILT)) for o in doubted}
         weights = {
-            guilty: math.prod(odds[o] for o in guilty) * math.prod(1.0 if s & set(guilty) else COMPANY for s in accused)
+            guilty: math.prod(odds[o] for o in guilty) * math.prod(a.answers(frozenset(guilty)) for a in accused)
             for many in range(MOST_GUILTY + 1)
             for guilty in itertools.combinations(doubted, many)
         }
@@ -176,10 +195,10 @@ class Feasible:
         return None if ran or failure.kind in WORDS_SAY_NOTHING else failure.blamed
 
     def _of(self, failure: Failed) -> frozenset[On]:
-        """Suspected are the levels that never ran; of them those whose settings usually meet this kind of cause."""
+        """Suspected are the levels that never ran; of them those that this kind of cause blocks, where there are any."""
         never = on(failure.choice) - self._cleared
-        usual = frozenset(o for o in never if is_suspected(failure.kind, settings(self._level(o).change)))
-        return usual or never
+        blocked = frozenset(o for o in never if runs_into(failure.kind, settings(self._level(o).change)))
+        return blocked or never
 
     def _point(self, choice: Choice) -> Point:
         if choice not in self._points:
@@ -188,12 +207,12 @@ class Feasible:
         return self._points[choice]
 
 
-def _sharing(accused: Sequence[frozenset[On]]) -> list[list[frozenset[On]]]:
+def _sharing(accused: Sequence[_Accused]) -> list[list[_Accused]]:
     """The failures in groups: those that have a suspect in common, directly or through others, are in one."""
-    groups: list[list[frozenset[On]]] = []
-    for suspects in accused:
-        meeting = [g for g in groups if any(suspects & s for s in g)]
-        groups = [g for g in groups if g not in meeting] + [[*(s for g in meeting for s in g), suspects]]
+    groups: list[list[_Accused]] = []
+    for one in accused:
+        meeting = [g for g in groups if any(one.suspects & other.suspects for other in g)]
+        groups = [g for g in groups if g not in meeting] + [[*(a for g in meeting for a in g), one]]
     return groups
 
 

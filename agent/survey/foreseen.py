@@ -27,6 +27,8 @@ STARVES, RELIEVES, TAKES_AWAY = -0.3, 0.08, -0.03
 """What is expected of too little room, of enough where there was too little, and of switching off what is on by default."""
 SPARE = 0.004
 """What twice as much room as is wanted takes away: room costs memory."""
+SCARCE = 0.5
+"""Share of the room that the load wants from which down a model that is spread otherwise is starved, whatever else it gains."""
 RUNNING_WITH_DRAFTS = 48
 """Requests at once with speculation where no number is given (SGLang 0.5.23)."""
 HIT = 0.05
@@ -111,6 +113,32 @@ def _room(name: str, had: float | None, has: float | None, wanted: float, what: 
     )
 
 
+def _gpus(settings: Settings) -> int:
+    """Over how many of them a replica's weights are spread."""
+    return _count(settings, "tp-size") * _count(settings, "pp-size")
+
+
+def room_of(before: Settings, after: Settings, load: Load) -> float | None:
+    """Tokens that a replica's KV cache holds where its weights are spread over another number of GPUs. None: not known, or as
+    many as before."""
+    had, has = _gpus(before), _gpus(after)
+    divided = (
+        any(after.get(name) for name in ("enable-dp-attention", "max-total-tokens"))
+        or _count(after, "attn-dp-size") > 1
+    )
+    return None if had == has or divided else load.room_over(has, had)
+
+
+def _spread(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
+    room, wanted = room_of(before, after, load), load.tokens * _at_once(after, load)
+    if room is None or room >= SCARCE * wanted:
+        return None
+    words = (
+        f"over {_gpus(after)} GPUs the weights leave a KV cache of {room:.0f} tokens, and the load wants {wanted:.0f}"
+    )
+    return Foreseen(STARVES, USUAL_SD, words)
+
+
 def _max_running(value: Value, before: Settings, after: Settings, load: Load) -> Foreseen | None:
     if not load.throughput:
         return None
@@ -185,6 +213,9 @@ def _drafts(value: Value, before: Settings, after: Settings, load: Load) -> Fore
 
 
 _RULES: dict[str, Callable[[Value, Settings, Settings, Load], Foreseen | None]] = {
+    "tp-size": _spread,
+    "pp-size": _spread,
+    "dp-size": _spread,
     "max-running-requests": _max_running,
     "cuda-graph-max-bs": _graphs,
     "cuda-graph-max-bs-decode": _graphs,

@@ -14,7 +14,7 @@ from optagent.agent.flag_fit import misfits
 from optagent.agent.load import Load
 from optagent.agent.search.space import number_in
 from optagent.agent.survey.factors import Factor, Level, Value, settings
-from optagent.agent.survey.foreseen import foreseen
+from optagent.agent.survey.foreseen import foreseen, room_of
 
 UNFIT = 0.6
 """How likely what does not go with these cards or this model is not to run: a patch may lift a guard, and a table may err."""
@@ -27,6 +27,8 @@ handed on, little. By their names, beside a usual setting."""
 LEFT_BESIDE = ((2.0, 0.6), (3.5, 0.3), (5.0, 0.15))
 """GB that a memory share leaves beside weights and KV cache, and how likely that is too little (the documentation's advice is
 to leave 5 to 8)."""
+NO_ROOM = 0.9
+"""How likely weights that the baseline's log leaves no room for do not run."""
 SLOW_STARTS = {"enable-torch-compile": 3.0}
 """How many usual launches one takes that compiles the model first."""
 
@@ -45,7 +47,7 @@ def _known(level: Level, before: Mapping[str, Value], load: Load | None, facts: 
     unfit = any(misfits(name, value, facts, model) for name, value in sets.items())
     return replace(
         level,
-        risk=max(UNFIT if unfit else level.risk, _risk_of_memory(sets, facts)),
+        risk=max(UNFIT if unfit else level.risk, _risk_of_memory(sets, facts), _risk_of_weights(sets, before, load)),
         cost=max((times for name, times in SLOW_STARTS.items() if sets.get(name)), default=1.0),
         reach=max((_reach(name) for name in sets), default=1.0),
         foreseen=foreseen(sets, before, load) if load is not None else None,
@@ -58,6 +60,12 @@ def _risk_of_memory(sets: Mapping[str, Value], facts: Mapping[str, str]) -> floa
     if share is None or memory_gb is None:
         return 0.0
     return next((risk for left_gb, risk in LEFT_BESIDE if (1 - share) * memory_gb < left_gb), 0.0)
+
+
+def _risk_of_weights(sets: Mapping[str, Value], before: Mapping[str, Value], load: Load | None) -> float:
+    """How likely the weights have no room on as many GPUs as these settings spread them over."""
+    room = room_of(before, {**before, **sets}, load) if load is not None else None
+    return NO_ROOM if room == 0 else 0.0
 
 
 def _reach(name: str) -> float:

@@ -85,6 +85,25 @@ def test_a_launch_is_as_far_as_its_slowest_rank(lines: list[str], phase: str) ->
     assert reading.action.kind == "wait"
 
 
+@pytest.mark.parametrize(
+    ("pool", "kv_gb"),
+    [
+        ("KV Cache is allocated. dtype: torch.bfloat16, #tokens: 17920, K size: 0.74 GB, V size: 0.75 GB", 1.49),
+        ("KV Cache is allocated. #tokens: 17920, KV size: 12.30 GB", 12.3),
+        ("KV Cache is allocated. #tokens: 17920", None),
+    ],
+)
+def test_how_weights_and_kv_cache_divide_the_memory(pool: str, kv_gb: float | None) -> None:
+    load = "Load weight end. elapsed=43.94 s, type=LlamaForCausalLM, avail mem=7.70 GB, mem usage={} GB."
+    said = [
+        f"[2026-04-20 07:50:19 TP{rank}] {text}"
+        for rank, gb in ((1, "70.50"), (0, "70.25"))
+        for text in (load.format(gb), pool)
+    ]
+    reading = read([*SERVING[:1], *said])
+    assert (reading.weights_gb, reading.kv_gb, reading.kv_tokens) == (70.5, pytest.approx(kv_gb), 17920)
+
+
 def test_a_server_that_serves() -> None:
     reading = read(SERVING)
     assert (reading.status, reading.phase, reading.cause) == ("ready", "serving", None)

@@ -54,6 +54,8 @@ class LogReading(Result):
     confidence: Literal["high", "medium", "low"] = "medium"
     last_progress: str = ""
     kv_tokens: int | None = None
+    kv_gb: float | None = None
+    weights_gb: float | None = None
     context_len: int | None = None
     explained: str = ""
     disbelieve: list[str] = []

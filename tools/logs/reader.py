@@ -29,6 +29,8 @@ TAIL_LINES = 6
 """Of a block in which nothing needs reading, only so many last lines are looked at."""
 
 KV_TOKENS = re.compile(r"max_total_num_tokens=(\d{1,15})|Cache is allocated.*#tokens: (\d{1,15})")
+KV_GB = re.compile(r"Cache is allocated.*?\b(?:K size: (\d{1,6}\.\d{1,4}) GB, V|KV) size: (\d{1,6}\.\d{1,4}) ?GB")
+WEIGHTS_GB = re.compile(r"Load weight end.*mem usage=(\d{1,6}\.\d{1,4}) ?GB")
 CONTEXT = re.compile(r"\bcontext_len=(\d{1,15})")
 FREE_GPU = re.compile(r"available_gpu_mem=(\d{1,6}(?:\.\d{1,4})?)")
 CAPPED = re.compile(r"max_running_requests is capped|(?:limited|capped|reduced) (?:by|to) .*(?:KV|kv|mamba|memory)")
@@ -182,6 +184,10 @@ class LogReader:
             run.see_bar(bar, text)
         if "tokens" in text and (tokens := KV_TOKENS.search(text)):
             run.kv_tokens, run.kv_line = int(tokens.group(1) or tokens.group(2)), message.line
+            if size := KV_GB.search(text):
+                run.kv_gb = max(run.kv_gb or 0.0, float(size.group(1) or 0.0) + float(size.group(2)))
+        if "Load weight end" in text and (weights := WEIGHTS_GB.search(text)):
+            run.weights_gb = max(run.weights_gb or 0.0, float(weights.group(1)))
         if "context_len=" in text and (context := CONTEXT.search(text)):
             run.context_len = int(context.group(1))
         if free := FREE_GPU.search(text):

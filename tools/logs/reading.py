@@ -99,7 +99,8 @@ def _told(
 ) -> LogReading:  # fmt: skip
     return LogReading(
         status=status, phase=phase, cause=cause, action=action, retryable=retryable, confidence=confidence,
-        last_progress=run.last_progress, kv_tokens=run.kv_tokens, context_len=run.context_len,
+        last_progress=run.last_progress, kv_tokens=run.kv_tokens, kv_gb=run.kv_gb, weights_gb=run.weights_gb,
+        context_len=run.context_len,
         explained=explained, disbelieve=list(disbelieve),
     )  # fmt: skip
 

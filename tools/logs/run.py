@@ -36,6 +36,9 @@ class Run:
 
     kv_tokens: int | None = None
     kv_line: Line | None = None
+    kv_gb: float | None = None
+    weights_gb: float | None = None
+    """Both on the GPU that has the most of it."""
     context_len: int | None = None
     free_gpu_gb: float | None = None
     capped_line: Line | None = None

@@ -81,6 +81,8 @@ def overall(all_done: Sequence[Done]) -> str:
     if found:
         factors = [factor for _, (_, factor) in found]
         lines.append(f"ratio of GPU-hours until 95 % of the best reachable value: {spread(factors, '{:.2f}')}")
+        for rival in (name for name in all_done[0].scores if name != NAME):
+            lines.append(f"  beside {rival} alone: {spread([against(done, rival) for done, _ in found], '{:.2f}')}")
     for method in all_done[0].scores:
         scores = [score for done in all_done for score in done.scores[method]]
         lines.append(
@@ -103,7 +105,13 @@ def against_the_best(done: Done) -> tuple[str, float] | None:
     if not rivals or NAME not in medians:
         return None
     best = min(rivals, key=lambda name: medians[name])
-    return best, medians[NAME] / medians[best] if medians[best] else math.nan
+    return best, against(done, best)
+
+
+def against(done: Done, rival: str) -> float:
+    """Our median of the GPU-hours until the goal over the rival's."""
+    ours, theirs = (median(hours_of(done.scores[name], done.goal)) for name in (NAME, rival))
+    return ours / theirs if theirs else math.nan
 
 
 def median(values: Sequence[float]) -> float:
