@@ -237,6 +237,8 @@ def test_a_killed_one_is_known_as_such_and_gone_on_with(campaign: Campaign) -> N
     out, _ = attached.communicate(timeout=WAIT_S)
     assert attached.returncode == 1
     assert f"S001 (pid {pid}) was killed while it was at: launching baseline" in out
+    (server,) = campaign.servers()
+    assert f"stops what it left running (pid {server})" in out
     seen = campaign.status()
     assert (seen["at_work"], seen["now"]) == (None, None)
     assert seen["last_sitting"]["killed"]

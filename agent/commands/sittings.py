@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,19 @@ from optagent.agent.commands.narration import duration
 from optagent.agent.commands.printable import clean
 from optagent.tools.lock import Holder, holder
 from optagent.tools.paths import STATE
+from optagent.tools.process_notes import left_running, notes_of
 from optagent.tools.whereabouts import elapsed_s, is_of, left_s, read_whereabouts, whereabouts_of
 
 
 @dataclass(frozen=True)
 class Seen:
     """`holder` has the campaign now, whatever it does. `now` is what the latest sitting published, None before the first;
-    `at_work` says whether that one is the holder."""
+    `at_work` says whether that one is the holder. `left` are the servers that a killed one left running."""
 
     holder: Holder | None
     now: Mapping[str, Any] | None
     at_work: bool
+    left: tuple[int, ...] = ()
 
     @property
     def killed(self) -> bool:
@@ -36,7 +38,8 @@ def look_at_sitting(root: Path) -> Seen:
     found = holder(lock) if lock.exists() else None
     # Read once more: whoever has let go of the lock in between has said how it ended before.
     now = read_whereabouts(whereabouts_of(root)) or before
-    return Seen(found, now, now is not None and is_of(now, found))
+    seen = Seen(found, now, now is not None and is_of(now, found))
+    return replace(seen, left=tuple(left_running(notes_of(root)))) if seen.killed else seen
 
 
 def present(now: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,10 +92,10 @@ def end_line(seen: Seen) -> str:
     assert now is not None
     name = clean(str(now.get("sitting") or "the last sitting"))
     if seen.killed:
-        return (
-            f"{name} (pid {now['pid']}) was killed while it was at: {clean(str(now.get('doing')))}; "
-            "nothing is lost, `optagent continue` goes on"
-        )
+        left = f", and stops what it left running (pid {', '.join(map(str, seen.left))})" if seen.left else ""
+        doing = clean(str(now.get("doing")))
+        name += f" (pid {now['pid']})"
+        return f"{name} was killed while it was at: {doing}; nothing is lost: `optagent continue` goes on{left}"
     ended = now.get("ended") or {}
     return f"{name} ended {ended.get('at', '')}, exit status {ended.get('exit_status')}: {clean(str(ended.get('because')))}"
 

@@ -74,7 +74,8 @@ def writing(
                 yield session
                 keep_view(session.journal)
     except Held as error:
-        raise CampaignBusy(f"{error.holder} is at work on this campaign; wait until it ends, or stop it") from None
+        how = " (`optagent attach` shows it, `optagent stop` ends it)" if error.holder.purpose == "continue" else ""
+        raise CampaignBusy(f"{error.holder} is at work on this campaign; wait until it ends, or stop it{how}") from None
 
 
 def who_is_at_work(root: Path) -> str | None:
