@@ -286,3 +286,12 @@ def test_a_log_that_is_not_there_has_no_lines_until_it_is(tmp_path: Path) -> Non
     assert tail.last() == tail.new() == []
     path.write_text("one\n")
     assert tail.new() == ["one"]
+
+
+def test_a_log_that_was_cut_is_read_from_its_beginning(tmp_path: Path) -> None:
+    path = tmp_path / "sitting.log"
+    path.write_text("one\ntwo\n")
+    tail = Tail(path, set_aside(path))
+    assert tail.last() == ["one", "two"]
+    path.write_text("a\n")
+    assert tail.new() == ["a"]
