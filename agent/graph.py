@@ -67,9 +67,10 @@ def _node(name: str, work: Callable[[State, Round], State]) -> Any:
     """Between two nodes a sitting can be ended; where it ends by itself, it is not interrupted any more."""
 
     def node(state: State, runtime: Runtime[Round]) -> State:
-        stop = runtime.context.session.stop
-        with stop.put_off() if name == "hand_off" else nullcontext():
-            stop.heed()
+        session = runtime.context.session
+        session.node = name
+        with session.stop.put_off() if name == "hand_off" else nullcontext():
+            session.stop.heed()
             return work(state, runtime.context)
 
     return node

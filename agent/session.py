@@ -74,13 +74,15 @@ class LedgerJournal:
 
 @dataclass
 class Session:
-    """What the nodes of the state machine work with. `stop` is where somebody asks to end."""
+    """What the nodes of the state machine work with. `node` is the one that is at work, "" before the first; `stop` is where
+    somebody asks to end."""
 
     config: CampaignConfig
     toolbox: Toolbox
     journal: LedgerJournal
     narrator: Narrator
     step_limit: int | None = None
+    node: str = ""
     stop: StopRequest = field(default_factory=StopRequest)
 
     @property

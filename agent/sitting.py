@@ -18,7 +18,7 @@ from optagent.agent.situation import Situation
 from optagent.agent.total_gain import total_gain
 from optagent.tools.calls.server import Stop
 from optagent.tools.calls.world import ProbeWorld
-from optagent.tools.errors import JournalUnavailable, ReplayDiverged, ToolFailure
+from optagent.tools.errors import JournalUnavailable, ReplayDiverged, ReplayStopped, ToolFailure
 from optagent.tools.recording import RecordingToolbox
 from optagent.tools.stop_request import Interrupted
 
@@ -54,7 +54,7 @@ def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
     try:
         state = run(round_, checkpoints, sitting, earlier)
         _leave_nothing_running(session)
-    except ReplayDiverged:
+    except (ReplayDiverged, ReplayStopped):
         raise
     except Interrupted as asked:
         return _break_off(session, round_, asked, steps)

@@ -29,6 +29,7 @@ from optagent.agent.config import CampaignConfig, Gate
 from optagent.agent.ledger import Ledger, fold
 from optagent.tools.deployment import Timeouts
 from optagent.tools.journal_store import JournalStore
+from optagent.tools.recording_history import CURRENT
 
 ROOT = Path(__file__).parents[1]
 PLAN = "plans/eagle-fast-verify.md"
@@ -569,11 +570,11 @@ def test_a_recorded_sitting_replays_as_it_was(recorded: Recorded) -> None:
     done = recorded.campaign.run("replay", recorded.recording, "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
-        "identical": True,
+        "identical": True, "complete": True, "renamed": 0,
         "calls": len(recorded.recording.read_text().splitlines()) - 2,
-        "decision": recorded.said["decision"],
-        "steps": 1,
-    }
+        "decision": recorded.said["decision"], "steps": 1,
+        "format": CURRENT, "cut": None, "notes": [],
+    }  # fmt: skip
 
 
 def test_an_altered_recording_is_told_by_the_call_that_differs(recorded: Recorded, tmp_path: Path) -> None:

@@ -23,7 +23,8 @@ from optagent.tools.calls.bench import BenchRun
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.journal_store import MemoryJournal
 from optagent.tools.recording import RecordingToolbox
-from optagent.tools.stub import ReplayToolbox, ScriptedToolbox, load_recording
+from optagent.tools.replaying import ReplayToolbox
+from optagent.tools.stub import ScriptedToolbox, load_recording
 
 METRIC = "output_throughput"
 CANDIDATE, BASE = Cell("E0001", "candidate", 1), Cell("E0001", "baseline", 1)

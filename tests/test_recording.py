@@ -26,8 +26,9 @@ from optagent.tools.errors import RecordingBroken, ReplayDiverged
 from optagent.tools.journal_store import Draft, Journal, MemoryJournal
 from optagent.tools.overlay_journal import OverlayJournal
 from optagent.tools.recording import RecordingFile, RecordingToolbox, as_json, header, read_recording
+from optagent.tools.replaying import ReplayToolbox
 from optagent.tools.routed import RoutedToolbox
-from optagent.tools.stub import TOOLS, Recording, ReplayToolbox, ScriptedToolbox, load_recording
+from optagent.tools.stub import TOOLS, Recording, ScriptedToolbox, load_recording
 from optagent.tools.toolbox import Toolbox
 
 R = TypeVar("R", bound=Result)
@@ -187,7 +188,7 @@ def test_a_recording_goes_to_a_new_file_only(tmp_path: Path) -> None:
 def test_a_recording_is_on_disk_line_by_line(tmp_path: Path) -> None:
     file = RecordingFile(tmp_path / "session.jsonl")
     file.write({"tool": "clock", "request": {}, "result": {"now": "ä"}})
-    assert list(read_recording(tmp_path / "session.jsonl")) == [
+    assert read_recording(tmp_path / "session.jsonl")[0] == [
         (1, {"tool": "clock", "request": {}, "result": {"now": "ä"}})
     ]
     file.close()
@@ -369,7 +370,10 @@ def test_what_was_recorded_replays(tmp_path: Path, done_before: bool) -> None:
     [
         (["{"], ":1: not a JSON object"),
         (["3"], ":1: not a JSON object"),
-        ([{"optagent_recording": 2}], ":1: recording version 2; this optagent reads up to 1"),
+        (
+            [{"optagent_recording": 3, "made_by": "optagent 9.0"}],
+            ":1: recording version 3, written by optagent 9.0; this optagent reads up to 2",
+        ),
         ([{"optagent_recording": "1"}], ":1: recording version '1'"),
         ([{"optagent_recording": 1, "color": 1}], ":1: unknown key 'color' in the header"),
         ([{"config": []}], ":1: `journal` must be a list of entries and `config` an object"),

@@ -16,10 +16,10 @@ from pydantic import BaseModel
 
 from optagent.agent.commands.going_on import decision_json, go_on
 from optagent.agent.commands.initialising import make_campaign
-from optagent.agent.commands.replaying import recorded_journal
 from optagent.agent.decide import Decision, Verb
 from optagent.agent.errors import BadInput
 from optagent.agent.ledger import KINDS, fold
+from optagent.agent.replay import recorded_journal
 from optagent.tools.errors import RecordingBroken
 from optagent.tools.stub import TOOLS, load_recording
 from optagent.tools.toolbox import Toolbox
@@ -105,7 +105,7 @@ def journal(*entries: str) -> str:
     [
         ([HEADER, "{"], ":2: not a JSON object"),
         ([HEADER, "[]"], ":2: not a JSON object"),
-        (['{"optagent_recording": 2}'], ":1: recording version 2; this optagent reads up to 1"),
+        (['{"optagent_recording": 3}'], ":1: recording version 3; this optagent reads up to 2"),
         (['{"optagent_recording": "x"}'], ":1: recording version 'x'"),
         (['{"optagent_recording": 1, "jurnal": []}'], ":1: unknown key 'jurnal'"),
         ([HEADER, PROBE, '{"tool": "prob", "result": {}}'], ":3: `tool` must be one of"),

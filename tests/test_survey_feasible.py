@@ -203,6 +203,13 @@ def test_a_hang_is_suspected_of_what_makes_ranks_wait_for_each_other_and_the_res
     assert cleared.chance(at(interval=1)) < 0.6
 
 
+def test_what_failed_again_is_the_surer_for_it() -> None:
+    once, twice = Failed(at(policy=1), "config-error"), Failed(at(policy=1, interval=1), "config-error", (1, 1))
+    assert feasible(once).chance(at(policy=1, fusion=1)) == pytest.approx((1 - MOST_GUILT) * (1 - RISK))
+    again = feasible(once, twice).chance(at(policy=1, fusion=1))
+    assert again == pytest.approx((1 - MOST_GUILT) ** 2 * (1 - RISK))
+
+
 def test_what_failed_beside_a_guilty_one_is_no_suspect() -> None:
     both, alone = Failed(at(interval=1, policy=1), "config-error"), Failed(at(policy=1), "config-error")
     assert feasible(both).chance(at(interval=1, fusion=1)) < 0.7 * (1 - RISK)

@@ -13,7 +13,7 @@ from optagent.agent.change import Change
 from optagent.agent.load import Load
 from optagent.agent.survey.factors import Factor, Level, set_in, settings
 from optagent.agent.survey.foreseen import foreseen
-from optagent.agent.survey.known import NO_ROOM, UNFIT, with_what_is_known
+from optagent.agent.survey.known import NO_CARDS, NO_ROOM, UNFIT, with_what_is_known
 from optagent.tools.calls.configuration import Configuration
 
 RTX_PRO = {
@@ -78,6 +78,26 @@ def test_weights_that_have_no_room_hardly_run(flags: dict[str, Any], risk: float
     load = Load(clients=64, tokens=2000, room=20_000, kv_gb=40.0, weights_gb=30.0)
     assert known(level(flags=flags), {}, load).risk == pytest.approx(risk)
     assert known(level(flags=flags), {}, LOAD).risk == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "facts", "root", "risk"),
+    [
+        ({"tp-size": 16}, RTX_PRO, {"tp-size": 8}, NO_CARDS),
+        ({"tp": 4, "dp": 4}, RTX_PRO, {"tp-size": 8}, NO_CARDS),
+        ({"tp-size": 4, "pp-size": 2}, RTX_PRO, {"tp-size": 8}, 0.1),
+        ({"tp-size": 4, "dp-size": 4}, {}, {"tp-size": 8}, 0.1),  # nobody counted them
+        ({"tp-size": 16}, RTX_PRO, {"tp-size": 8, "nnodes": 2}, 0.1),
+        ({"dp-size": 8}, RTX_PRO, {"tp-size": 8, "enable-dp-attention": True}, 0.1),  # the same GPUs
+        ({"page-size": 64}, {"gpu.count": "4"}, {"tp-size": 8}, 0.1),  # it runs on them, whatever was counted
+        ({"tp-size": 2}, {"gpu.count": "0"}, {}, 0.1),  # on a CPU
+    ],
+)
+def test_more_gpus_than_there_are(
+    flags: dict[str, Any], facts: Mapping[str, str], root: dict[str, Any], risk: float
+) -> None:
+    found = known(level(flags=flags), facts, root=Configuration("default", root))
+    assert found.risk == pytest.approx(risk)
 
 
 def test_the_higher_of_the_plan_s_own_risk_and_the_memory_s_counts() -> None:

@@ -21,6 +21,7 @@ from optagent.agent.judging import Rules, ahead_of_all
 from optagent.agent.load import Load
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Item
+from optagent.agent.records import Room
 from optagent.agent.search.space import Axis
 from optagent.agent.survey.factors import Choice, Factor, Level, choice_of, factors_of, set_in
 from optagent.agent.survey.feasible import Failed, Feasible
@@ -226,7 +227,7 @@ def test_nothing_is_looked_at_where_nothing_may_be_launched() -> None:
 
 
 # Eight requests at a time, and room for all of them
-FEW = Load(8, 1000.0, 0.0, True, {ROOT.fingerprint(): 100_000})
+FEW = Load(8, 1000.0, 0.0, True, {ROOT.fingerprint(): Room(100_000)})
 UNFELT = {"num-continuous-decode-steps": 4, "schedule-conservativeness": 0.5, "mem-fraction-static": 0.95}
 
 
@@ -465,6 +466,25 @@ def test_of_a_range_the_most_promising_value_is_told() -> None:
     assert (found.change, found.launches) == (Change(flags={"max-running-requests": 32}), 3)
     assert found.settles(0.02) is None
     assert found.settles(0.2) is not None
+
+
+def test_a_value_that_did_not_run_is_not_the_one_that_is_judged() -> None:
+    """However promising: the failure is its own, and what is settled by the others is not it."""
+    ranged = item("range", change=Change(), space=(RANGED,))
+
+    def look(number: int, size: int, value: float | None) -> Experiment:
+        candidate = apply_change(ROOT, Change(flags={"max-running-requests": size}))
+        if value is None:
+            died = (Failure("candidate", "launch", "config-error", "max-running-requests is too large"),)
+            return settled(number, SURVEY, candidate=candidate, failures=died, verdict="failed")
+        return settled(number, SURVEY, candidate=candidate, runs=(Run("candidate", 1, value),))
+
+    looked = [measured(), look(2, 16, 90.0), look(3, 32, 96.0), look(4, 64, None)]
+    found = told_of(ranged, [ranged], [], Seen(ROOT, looked, (), NOISE, "max", 0.02, 1))
+    assert found is not None
+    assert found.change != Change(flags={"max-running-requests": 64})
+    alone = item("range", change=Change(flags={"max-running-requests": 64}))
+    assert told_of(alone, [alone], [], Seen(ROOT, [measured(), look(4, 64, None)], (), NOISE, "max", 0.02, 1)) is None
 
 
 @given(st.floats(-0.2, 0.2), st.floats(0, 0.1), st.integers(0, 9), st.floats(0.001, 0.1))

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from optagent.tools.differing import Field
+
 
 class ToolFailure(Exception):
     """A tool cannot work at all. The message is one line and says what the caller can do."""
@@ -40,4 +46,41 @@ class RecordingBroken(ToolFailure):
 
 
 class ReplayDiverged(ToolFailure):
-    """A replay asked something else than the recording has at that place."""
+    """A replay asked something else than the recording has at that place.
+
+    `call` counts from 1, `line` is the recording's (0: there is none), `recorded` and `asked` are the tools, `fields` those
+    of the request that differ, as far as they are shown, and `more` how many others do. `where` is put in by who knows it:
+    the step, node and experiment.
+    """
+
+    def __init__(
+        self, call: int, line: int, recorded: str | None, asked: str, fields: Sequence[Field], more: int = 0
+    ) -> None:
+        super().__init__(call, line, recorded, asked, fields, more)
+        self.call, self.line, self.recorded, self.asked = call, line, recorded, asked
+        self.fields, self.more, self.where = list(fields), more, ""
+
+    @property
+    def headline(self) -> str:
+        """The first line of the message."""
+        if self.recorded is None:
+            said = f"{self.asked} was asked, and the recording has no more calls"
+        elif self.recorded != self.asked:
+            said = f"{self.asked} was asked, the recording has {self.recorded}"
+        else:
+            said = f"{self.asked} was asked with another request than was recorded"
+        line = f" (line {self.line})" if self.line else ""
+        return f"call {self.call}{line}{f', {self.where}' if self.where else ''}: {said}"
+
+    def __str__(self) -> str:
+        from optagent.tools.differing import in_lines
+
+        return "\n".join([self.headline, *in_lines(self.fields, self.more)])
+
+
+class RecordingEnds(ReplayDiverged):
+    """The recording of a sitting that was killed has no more calls: as far as it goes, everything was as recorded."""
+
+
+class ReplayStopped(ToolFailure):
+    """A replay was to go no further than this. There is nothing to clean up: nothing in it was real."""

@@ -7,21 +7,21 @@ describes it for people who write one by hand.
 
 from __future__ import annotations
 
-import gzip
 import json
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from optagent import __version__
 from optagent.tools.calls.base import EffectRequest, Request, Result
 from optagent.tools.errors import RecordingBroken
 from optagent.tools.journal_store import Entry, Journal
+from optagent.tools.recording_history import CURRENT
 from optagent.tools.redact import redact_json
 from optagent.tools.routed import RoutedToolbox
 from optagent.tools.toolbox import Toolbox
 
-RECORDING_VERSION = 1
 GZIP = b"\x1f\x8b"
 R = TypeVar("R", bound=Result)
 Sink = Callable[[dict[str, Any]], None]
@@ -70,7 +70,8 @@ def header(config: Mapping[str, Any], journal: list[Entry], started: Mapping[str
     """The first line of a recording."""
     entries = [{"at": e.at, "kind": e.kind, "key": e.key, "body": e.body} for e in journal]
     return {
-        "optagent_recording": RECORDING_VERSION,
+        "optagent_recording": CURRENT,
+        "made_by": f"optagent {__version__}",
         "config": dict(config),
         "journal": entries,
         "started": dict(started),
@@ -92,21 +93,50 @@ class RecordingFile:
         self._file.close()
 
 
-def read_recording(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """(line number, object) of a recording, which may be compressed with gzip. Raises RecordingBroken with the line that
-    is not a JSON object."""
+def read_recording(path: Path) -> tuple[list[tuple[int, dict[str, Any]]], str]:
+    """(line number, object) of every line of a recording, which may be compressed with gzip; and in words where the file
+    was cut off ("": nowhere). What stands before is whole. Raises RecordingBroken with the line that is no JSON object."""
     try:
-        raw = path.read_bytes()
-        lines = (gzip.decompress(raw) if raw[:2] == GZIP else raw).decode().split("\n")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        data, cut = _unpacked(path.read_bytes())
+    except (OSError, zlib.error) as error:
         raise RecordingBroken(f"{path}: cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    for number, text in enumerate(lines, 1):
-        if not text.strip():
-            continue
+    whole, _, rest = data.rpartition(b"\n")
+    lines = [(number, _parsed(path, number, line)) for number, line in _numbered(whole)]
+    last = whole.count(b"\n") + (2 if whole or data[:1] == b"\n" else 1)
+    if rest.strip():
         try:
-            line = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise RecordingBroken(f"{path}:{number}: not a JSON object: {error}") from None
-        if not isinstance(line, dict):
-            raise RecordingBroken(f"{path}:{number}: not a JSON object")
-        yield number, line
+            lines.append((last, _parsed(path, last, rest)))
+        except RecordingBroken:
+            if not lines:
+                raise
+            cut = f"its last line ({last}) is cut off"
+    return lines, cut or ""
+
+
+def _unpacked(raw: bytes) -> tuple[bytes, str]:
+    """The bytes that were packed, and how the file was cut off. Raises zlib.error where it is damaged."""
+    data, cut = raw, ""
+    if raw[:2] == GZIP:
+        data = b""
+        while raw and not cut:
+            unpack = zlib.decompressobj(wbits=31)
+            data += unpack.decompress(raw)
+            raw = unpack.unused_data.lstrip(b"\0")
+            cut = "" if unpack.eof else "the compressed file is cut off"
+        if cut and b"\n" not in data:
+            raise zlib.error("cut off before the end of its first line")
+    return data, cut
+
+
+def _numbered(whole: bytes) -> list[tuple[int, bytes]]:
+    return [(number, line) for number, line in enumerate(whole.split(b"\n"), 1) if line.strip()]
+
+
+def _parsed(path: Path, number: int, text: bytes) -> dict[str, Any]:
+    try:
+        line = json.loads(text.decode())
+    except (ValueError, RecursionError) as error:
+        raise RecordingBroken(f"{path}:{number}: not a JSON object: {error}") from None
+    if not isinstance(line, dict):
+        raise RecordingBroken(f"{path}:{number}: not a JSON object")
+    return line

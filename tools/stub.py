@@ -1,19 +1,18 @@
-"""Stub toolboxes: one that answers strictly from a recording, one from scripted results. Neither touches the world."""
+"""A recording as it is read, and a stub toolbox that answers from scripted results without touching the world."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from difflib import unified_diff
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import ValidationError
 
 from optagent.tools.calls.base import Request, Result
-from optagent.tools.errors import RecordingBroken, ReplayDiverged
-from optagent.tools.recording import RECORDING_VERSION, as_json, read_recording
+from optagent.tools.errors import RecordingBroken
+from optagent.tools.recording import read_recording
+from optagent.tools.recording_history import CURRENT, RecordedLine, migrate
 from optagent.tools.routed import RoutedToolbox
 from optagent.tools.toolbox import Toolbox
 
@@ -36,7 +35,11 @@ class RecordedCall:
 
 @dataclass(frozen=True)
 class Recording:
-    """A whole recording, or a script: `config`, `journal`, `started` and `end` are empty when the file has none."""
+    """A whole recording, or a script: `config`, `journal`, `started` and `end` are empty when the file has none.
+
+    `version` is the format it was written in; the calls are in today's, and `notes` say what was read otherwise. `cut` says
+    where the file was cut off, "" when it is whole.
+    """
 
     name: str
     calls: tuple[RecordedCall, ...]
@@ -44,34 +47,46 @@ class Recording:
     journal: Sequence[Mapping[str, Any]]
     started: Mapping[str, Any]
     end: Mapping[str, Any]
+    version: int = CURRENT
+    made_by: str = ""
+    notes: tuple[str, ...] = ()
+    cut: str = ""
 
 
 def load_recording(path: Path) -> Recording:
-    """Read and check a recording. Raises RecordingBroken with file, line and what was expected."""
+    """Read and check a recording, one of an earlier format as today's. Raises RecordingBroken with file, line and what was
+    expected."""
     head: dict[str, Any] = {}
     end: dict[str, Any] = {}
-    calls: list[RecordedCall] = []
-    for number, line in read_recording(path):
+    calls: list[RecordedLine] = []
+    lines, cut = read_recording(path)
+    for number, line in lines:
         if "optagent_recording" in line or (number == 1 and "tool" not in line):
             head = _checked_header(path, number, line)
         elif "end" in line:
             end = line["end"] if isinstance(line["end"], dict) else {}
         else:
-            calls.append(_checked_call(path, number, line))
+            calls.append(RecordedLine(number, line.get("tool"), line))
+    version = head.get("optagent_recording", CURRENT)
+    migrated = migrate(version, head.get("config", {}), calls)
     return Recording(
-        str(path), tuple(calls), head.get("config", {}), head.get("journal", []), head.get("started", {}), end
-    )
+        str(path), tuple(_checked_call(path, c.number, c.body) for c in migrated.calls), migrated.config,
+        head.get("journal", []), head.get("started", {}), end, version, head.get("made_by", ""), migrated.notes, cut,
+    )  # fmt: skip
 
 
 def _checked_header(path: Path, number: int, line: dict[str, Any]) -> dict[str, Any]:
-    version = line.get("optagent_recording", RECORDING_VERSION)
-    if not isinstance(version, int) or version > RECORDING_VERSION:
+    version = line.get("optagent_recording", CURRENT)
+    if not isinstance(version, int) or isinstance(version, bool) or not 1 <= version <= CURRENT:
+        written = f", written by {made_by[:40]}" if isinstance(made_by := line.get("made_by"), str) else ""
         raise RecordingBroken(
-            f"{path}:{number}: recording version {version!r}; this optagent reads up to {RECORDING_VERSION}"
+            f"{path}:{number}: recording version {version!r}{written}; this optagent reads up to {CURRENT}"
         )
-    unknown = set(line) - {"optagent_recording", "config", "journal", "started"}
+    unknown = set(line) - {"optagent_recording", "made_by", "config", "journal", "started"}
     if unknown:
         raise RecordingBroken(f"{path}:{number}: unknown key {sorted(unknown)[0]!r} in the header")
+    if not isinstance(line.get("made_by", ""), str):
+        raise RecordingBroken(f"{path}:{number}: `made_by` must be a text")
     if not isinstance(line.get("journal", []), list) or not isinstance(line.get("config", {}), dict):
         raise RecordingBroken(f"{path}:{number}: `journal` must be a list of entries and `config` an object")
     started = line.get("started", {})
@@ -102,54 +117,13 @@ def _checked_call(path: Path, number: int, line: dict[str, Any]) -> RecordedCall
     return RecordedCall(number, tool, request, result)
 
 
-def _answer(call: RecordedCall, answers_with: type[R], name: str) -> R:
+def answer_of(call: RecordedCall, answers_with: type[R], name: str) -> R:
     try:
         return answers_with.model_validate(call.result)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise RecordingBroken(f"{name}:{call.line}: result of {call.tool}, {where}: {first['msg']}") from None
-
-
-class ReplayToolbox(RoutedToolbox):
-    """Answers call by call from a recording; what is asked must be what was recorded, to the letter."""
-
-    def __init__(self, recording: Recording) -> None:
-        self._recording, self._next = recording, 0
-
-    def call(self, tool: str, request: Request, answers_with: type[R]) -> R:
-        number = self._next + 1
-        if self._next >= len(self._recording.calls):
-            raise ReplayDiverged(
-                f"call {number}: {tool} was asked, and the recording has no more calls\n{_shown(as_json(request))}"
-            )
-        recorded = self._recording.calls[self._next]
-        asked = as_json(request)
-        if recorded.tool != tool or recorded.request != asked:
-            raise ReplayDiverged(_difference(number, recorded, tool, asked))
-        self._next += 1
-        return _answer(recorded, answers_with, self._recording.name)
-
-    def unasked(self) -> str | None:
-        """What the recording has beyond what was asked; None when everything was."""
-        if self._next >= len(self._recording.calls):
-            return None
-        left = self._recording.calls[self._next]
-        return f"call {self._next + 1}: the replay ended, and the recording goes on with {left.tool} (line {left.line})"
-
-
-def _difference(number: int, recorded: RecordedCall, tool: str, asked: Mapping[str, Any]) -> str:
-    head = f"call {number} (line {recorded.line}): {tool} was asked, the recording has {recorded.tool}"
-    if tool == recorded.tool:
-        head = f"call {number} (line {recorded.line}): {tool} was asked with another request than was recorded"
-    lines = unified_diff(
-        _shown(recorded.request or {}).splitlines(), _shown(asked).splitlines(), "recorded", "asked", lineterm="", n=2
-    )
-    return "\n".join([head, *list(lines)[:40]])
-
-
-def _shown(body: Mapping[str, Any]) -> str:
-    return json.dumps(body, indent=1, sort_keys=True, ensure_ascii=False).replace("\\n", "\n")
 
 
 class ScriptedToolbox(RoutedToolbox):
@@ -171,11 +145,11 @@ class ScriptedToolbox(RoutedToolbox):
         if fitting:
             fresh = next((c for c in fitting if c.line not in self._used), fitting[-1])
             self._used[fresh.line] = 1
-            return _answer(fresh, answers_with, self._script.name)
+            return answer_of(fresh, answers_with, self._script.name)
         if tool in _READS_FILES:
             result: R = getattr(self._files, tool)(request)
             return result
-        return _answer(RecordedCall(0, tool, None, _EMPTY.get(tool, {})), answers_with, self._script.name)
+        return answer_of(RecordedCall(0, tool, None, _EMPTY.get(tool, {})), answers_with, self._script.name)
 
 
 def _check_scripted(call: RecordedCall, name: str) -> None:
@@ -187,7 +161,7 @@ def _check_scripted(call: RecordedCall, name: str) -> None:
         raise RecordingBroken(
             f"{name}:{call.line}: {call.tool} is not asked with {sorted(unknown)[0]!r}, but with {known}"
         )
-    _answer(call, types["return"], name)
+    answer_of(call, types["return"], name)
 
 
 _EMPTY: dict[str, dict[str, Any]] = {

@@ -227,17 +227,47 @@ def verdict(
 
 @cli.command()
 @click.argument("recording", type=FILE)
+@click.option("--until", type=click.IntRange(min=0), metavar="N", help="Replay the first N steps (experiments) only.")
+@click.option("--then", "planner", metavar="PLANNER", help="Branch off there with this planner: ranked.")
+@click.option("--plan", type=FILE, metavar="FILE", help="With --then: this plan in place of the recorded one.")
+@click.option("--steps", type=click.IntRange(min=1), help="With --then: end the branch after this many steps.")
+@click.option("--into", type=FILE, metavar="DIR", help="With --then: keep the branch in a new folder.")
 @as_json
-def replay(recording: Path, as_json: bool) -> int:
+@click.pass_obj
+def replay(
+    root: Path,
+    recording: Path,
+    until: int | None,
+    planner: str | None,
+    plan: Path | None,
+    steps: int | None,
+    into: Path | None,
+    as_json: bool,
+) -> int:
     """Run the state machine again on a recorded session, with stub tools.
 
-    Exit status 1 at the first call that differs from the recording.
+    Exit status 1 at the first call that differs from the recording, which is shown field by field. Recordings of earlier
+    formats are read as today's.
 
-    Example: optagent replay session.jsonl
+    With --until and --then the session branches off after N steps, counted as `continue --steps` counts them. A
+    simulated deployment answers from there on, in a folder of its own, and the result is held against what the
+    recording did. The branch measures the baseline first and has one step more for it.
+
+    Example: optagent replay session.jsonl --until 3 --then ranked --plan other.md
     """
+    if planner is not None:
+        if until is None:
+            raise click.UsageError("--then needs --until N: the number of steps to replay before")
+        from optagent.agent.commands.branching import branch_off
+
+        return branch_off(
+            root, recording, until=until, planner=planner, plan=plan, steps=steps, into=into, as_json=as_json
+        )
+    if plan is not None or steps is not None or into is not None:
+        raise click.UsageError("--plan, --steps and --into say something about a branch: give --until N --then PLANNER")
     from optagent.agent.commands.replaying import replay_recording
 
-    return replay_recording(recording, as_json=as_json)
+    return replay_recording(recording, until=until, as_json=as_json)
 
 
 @cli.command()

@@ -107,7 +107,7 @@ class _Recorder:
 
     def begin(self, session: Session, steps: int | None) -> None:
         self._file = RecordingFile(self._path)
-        config = session.config.model_dump(mode="json", exclude_defaults=True)
+        config = session.config.model_dump(mode="json")  # whole: defaults change
         self._file.write(header(config, list(session.journal.entries()), {"steps": steps}))
 
     def sink_until(self, stop: StopRequest) -> Callable[[dict[str, Any]], None]:
@@ -143,7 +143,7 @@ def _dry_run(space: Workspace, stub: Path | None, as_json: bool) -> int:
 
 def _scripted(space: Workspace, script: Recording) -> Session:
     """A session that only looks, against scripted tool results; the script may bring its own journal and settings."""
-    from optagent.agent.commands.replaying import recorded_journal
+    from optagent.agent.replay import recorded_journal
     from optagent.tools.stub import ScriptedToolbox
 
     if unknown := sorted({e["kind"] for e in script.journal} - KINDS):

@@ -3,68 +3,81 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from optagent.agent.commands.printable import clean
 from optagent.agent.commands.workspace import Silent
-from optagent.agent.config import config_from
-from optagent.agent.errors import BadInput, Diverged
-from optagent.agent.ledger import Ledger
-from optagent.agent.session import LedgerJournal, Session
-from optagent.agent.sitting import Ended, run_sitting
-from optagent.tools.journal_store import MemoryJournal
-from optagent.tools.recording import RecordingToolbox
-from optagent.tools.stub import Recording, ReplayToolbox, load_recording
+from optagent.agent.errors import BadInput
+from optagent.agent.replay import Replayed, replay
+from optagent.tools.errors import ReplayDiverged
+from optagent.tools.recording_history import CURRENT
+from optagent.tools.stub import Recording, load_recording
 
 
-def replay_recording(path: Path, *, as_json: bool) -> int:
+def replay_recording(path: Path, *, until: int | None = None, as_json: bool) -> int:
     """Exit status 0 when the session went exactly as recorded; raises ReplayDiverged or Diverged where it did not."""
-    recording = load_recording(path)
-    if not recording.config:
-        raise BadInput(str(path), "not a recording of a session: its header has no `config`", 1)
-    ended = replay(recording)
+    recording = session_recording(path)
+    try:
+        replayed = replay(recording, Silent(), until)
+    except ReplayDiverged as error:
+        if as_json:
+            print(json.dumps(divergence_json(error) | _read_as(recording), ensure_ascii=False))
+            return 1
+        for note in read_otherwise(recording):
+            print(note)
+        raise
     if as_json:
-        print(
-            json.dumps(
-                {"identical": True, "calls": len(recording.calls), "decision": ended.verb.value, "steps": ended.steps}
-            )
-        )
+        print(json.dumps(_outcome(replayed) | _read_as(recording), ensure_ascii=False))
     else:
-        print(
-            f"{path}: identical: {len(recording.calls)} tool calls, {ended.steps} steps, "
-            f"ended with {ended.verb.value} ({ended.reason})"
-        )
+        print("\n".join([*read_otherwise(recording), f"{clean(str(path))}: {_in_words(replayed, until)}"]))
     return 0
 
 
-def replay(recording: Recording) -> Ended:
-    """Run the recorded session again and return how it ended. Raises ReplayDiverged at the first difference."""
-    toolbox = ReplayToolbox(recording)
-    journal = LedgerJournal(recorded_journal(recording))
-    session = Session(
-        config_from(recording.config, recording.name, 1), RecordingToolbox(toolbox, journal), journal, Silent()
-    )
-    session.step_limit = recording.started.get("steps")
-    ended = run_sitting(session, None)
-    if left := toolbox.unasked():
-        raise Diverged(left)
-    _compare_end(recording.end, ended)
-    return ended
+def session_recording(path: Path) -> Recording:
+    """A recording of a session, which a script is not. Raises RecordingBroken or BadInput."""
+    recording = load_recording(path)
+    if not recording.config:
+        raise BadInput(str(path), "not a recording of a session: its header has no `config`", 1)
+    return recording
 
 
-def recorded_journal(recording: Recording) -> MemoryJournal:
-    """The journal that a recording begins with. Raises BadInput when an entry is not what its kind needs."""
-    memory, ledger = MemoryJournal(), Ledger()
-    for number, entry in enumerate(recording.journal, 1):
-        try:
-            ledger.apply(memory.append(entry["kind"], entry["body"], entry.get("key"), entry.get("at")))
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            what = f"has nothing under {error}" if isinstance(error, KeyError) else f"cannot be used: {error}"
-            raise BadInput(recording.name, f"entry {number} of `journal` ({entry['kind']}) {what}", 1) from None
-    return memory
+def read_otherwise(recording: Recording) -> list[str]:
+    """What is to be known of a recording that is of an earlier format, or not whole."""
+    name = clean(recording.name)
+    lines = [f"{name}: {recording.cut}; what stands before is replayed"] if recording.cut else []
+    if recording.version < CURRENT and recording.notes:
+        lines.append(f"{name}: format {recording.version}, read as {CURRENT}: {'; '.join(recording.notes)}")
+    return lines
 
 
-def _compare_end(recorded: Any, ended: Ended) -> None:
-    for key, now in (("decision", ended.verb.value), ("reason", ended.reason), ("steps", ended.steps)):
-        if recorded and recorded.get(key) != now:
-            raise Diverged(f"the session ended with {key} {recorded.get(key)!r}, the replay with {now!r}")
+def divergence_json(error: ReplayDiverged) -> dict[str, Any]:
+    """The first differing call for scripts."""
+    return {
+        "identical": False, "call": error.call, "line": error.line or None, "where": error.where, "recorded": error.recorded,
+        "asked": error.asked, "fields": [asdict(f) for f in error.fields], "more": error.more,
+    }  # fmt: skip
+
+
+def _read_as(recording: Recording) -> dict[str, Any]:
+    return {"format": recording.version, "cut": recording.cut or None, "notes": list(recording.notes)}
+
+
+def _outcome(replayed: Replayed) -> dict[str, Any]:
+    ended = replayed.ended
+    return {
+        "identical": True, "complete": ended is not None, "calls": replayed.calls, "renamed": replayed.renamed,
+        "decision": ended.verb.value if ended else None, "steps": replayed.steps,
+    }  # fmt: skip
+
+
+def _in_words(replayed: Replayed, until: int | None) -> str:
+    calls = f"{replayed.calls} tool calls, {replayed.steps} steps"
+    if replayed.renamed:
+        calls += f"; {replayed.renamed} of the calls are named or worded otherwise by today's optagent"
+    if replayed.ended is None and until is not None:
+        return f"identical so far: {calls}"
+    if replayed.ended is None:
+        return f"identical as far as it goes: {calls}; the recording ends there, its sitting was killed"
+    return f"identical: {calls}, ended with {replayed.ended.verb.value} ({replayed.ended.reason})"

@@ -44,7 +44,8 @@ do not go together."""
 UNUSUAL = 0.1
 """How likely a level is to cause a failure of a kind that others are usually met with, beside one of these."""
 MOST_GUILT, LEAST_RISK = 0.98, 0.01
-"""How likely a level is to fail that surely failed, and the least before any failure."""
+"""How likely a level is to fail that surely failed (what still gets through does so again with each failure), and the least
+before any failure."""
 MEMORY_KINDS = frozenset({*GPU_OUT_OF_MEMORY, *HOST_OUT_OF_MEMORY})
 """Want of memory has many causes at once: whatever wants as much in all of them fails too, and no single one is guilty."""
 WORDS_SAY_NOTHING = frozenset({"hang", "load-failed", *MEMORY_KINDS})
@@ -124,7 +125,7 @@ class Feasible:
         sure = {o for _, suspects in told if len(suspects) == 1 for o in suspects}
         left = [_Accused(s, self._usual(f.kind, s)) for f, s in told if not s & sure]
         guilt = {o: g for group in _sharing(left) for o, g in self._divided(group).items()}
-        guilt |= dict.fromkeys(sure, MOST_GUILT)
+        guilt |= {o: 1 - (1 - MOST_GUILT) ** sum(o in suspects for _, suspects in told) for o in sure}
         known = {o for f, suspects in told if self._environment(f.choice) == here for o in suspects}
         ran = frozenset().union(*(on(c) for c in self.ran if self._environment(c) == here))
         return {

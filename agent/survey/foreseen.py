@@ -118,6 +118,11 @@ def _gpus(settings: Settings) -> int:
     return _count(settings, "tp-size") * _count(settings, "pp-size")
 
 
+def gpus_of(settings: Settings) -> int:
+    """How many GPUs all replicas take together."""
+    return _gpus(settings) * (1 if settings.get("enable-dp-attention") else _count(settings, "dp-size"))
+
+
 def room_of(before: Settings, after: Settings, load: Load) -> float | None:
     """Tokens that a replica's KV cache holds where its weights are spread over another number of GPUs. None: not known, or as
     many as before."""

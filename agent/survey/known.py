@@ -14,7 +14,7 @@ from optagent.agent.flag_fit import misfits
 from optagent.agent.load import Load
 from optagent.agent.search.space import number_in
 from optagent.agent.survey.factors import Factor, Level, Value, settings
-from optagent.agent.survey.foreseen import foreseen, room_of
+from optagent.agent.survey.foreseen import foreseen, gpus_of, room_of
 
 UNFIT = 0.6
 """How likely what does not go with these cards or this model is not to run: a patch may lift a guard, and a table may err."""
@@ -29,6 +29,8 @@ LEFT_BESIDE = ((2.0, 0.6), (3.5, 0.3), (5.0, 0.15))
 to leave 5 to 8)."""
 NO_ROOM = 0.9
 """How likely weights that the baseline's log leaves no room for do not run."""
+NO_CARDS = 0.999
+"""How likely what asks for more GPUs than were counted does not run."""
 SLOW_STARTS = {"enable-torch-compile": 3.0}
 """How many usual launches one takes that compiles the model first."""
 
@@ -47,7 +49,12 @@ def _known(level: Level, before: Mapping[str, Value], load: Load | None, facts: 
     unfit = any(misfits(name, value, facts, model) for name, value in sets.items())
     return replace(
         level,
-        risk=max(UNFIT if unfit else level.risk, _risk_of_memory(sets, facts), _risk_of_weights(sets, before, load)),
+        risk=max(
+            UNFIT if unfit else level.risk,
+            _risk_of_memory(sets, facts),
+            _risk_of_weights(sets, before, load),
+            _risk_of_cards(sets, before, facts),
+        ),
         cost=max((times for name, times in SLOW_STARTS.items() if sets.get(name)), default=1.0),
         reach=max((_reach(name) for name in sets), default=1.0),
         foreseen=foreseen(sets, before, load) if load is not None else None,
@@ -66,6 +73,15 @@ def _risk_of_weights(sets: Mapping[str, Value], before: Mapping[str, Value], loa
     """How likely the weights have no room on as many GPUs as these settings spread them over."""
     room = room_of(before, {**before, **sets}, load) if load is not None else None
     return NO_ROOM if room == 0 else 0.0
+
+
+def _risk_of_cards(sets: Mapping[str, Value], before: Mapping[str, Value], facts: Mapping[str, str]) -> float:
+    """How likely settings do not run that ask for more GPUs than the machines have, as far as that is known."""
+    there = number_in(facts.get("gpu.count"))
+    after = {**before, **sets}
+    if not there or gpus_of(after) <= gpus_of(before):
+        return 0.0
+    return NO_CARDS if gpus_of(after) > there * (number_in(after.get("nnodes")) or 1) else 0.0
 
 
 def _reach(name: str) -> float:

@@ -47,6 +47,8 @@ NO_VALID_RUN = "no-valid-run"
 FEWEST_WITH, SURELY = 2, 1.28
 """Launches that must have had an item on, and standard deviations by which the minimum effect must lie beyond what it gives,
 for a survey to settle the item: what gives the minimum effect is missed in one of ten, as the verdict's rule allows."""
+HARDLY = 0.1
+"""A value that is less likely to run than this has its own failure to be judged by, and not what others gave."""
 INTERVAL = 1.96
 """Standard deviations to either side of an interval of 95 %."""
 OWN_KINDS = frozenset({SURVEY, ITEM, BUNDLE, TRIAL})
@@ -184,7 +186,11 @@ def told_of(item: Item, items: Sequence[Item], inside: Sequence[Item], seen: See
     if view is None:
         return None
     changes = [(choice_of(apply_change(seen.baseline, c), view.root, view.factors), c) for c in changes_of(item)]
-    found = [(choice, change) for choice, change in changes if choice is not None and choice != view.now]
+    feasible = _feasible(view)
+    found = [
+        (choice, change) for choice, change in changes
+        if choice is not None and choice != view.now and feasible.chance(choice) > HARDLY
+    ]  # fmt: skip
     if not found:
         return None
     outlooks = [view.ahead(choice) for choice, _ in found]
@@ -245,9 +251,13 @@ def _launches_of_this(experiments: Sequence[Experiment]) -> int:
     return count
 
 
+def _feasible(view: _View) -> Feasible:
+    return Feasible(view.factors, set_in(view.root), view.failures, {o.choice for o in view.observations})
+
+
 def _worth_looking(view: _View, seen: Seen, done: int) -> Proposal | None:
     """The next combination; None where none can be expected to gain enough."""
-    feasible = Feasible(view.factors, set_in(view.root), view.failures, {o.choice for o in view.observations})
+    feasible = _feasible(view)
     enough = ENOUGH * math.log1p(seen.min_effect)
     found = propose(
         view.factors, view.surface, view.observations, feasible, seen.seed * 1009 + done,

@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from optagent.agent.commands.replaying import replay
+from optagent.agent.commands.workspace import Silent
 from optagent.agent.handoff.read import read_handoff
 from optagent.agent.ledger import fold
+from optagent.agent.replay import replay
 from optagent.tools.errors import ReplayDiverged
 from optagent.tools.journal_store import JournalStore
 from optagent.tools.stub import load_recording
@@ -81,7 +82,7 @@ def test_a_campaign_keeps_the_gain_reverts_the_loss_and_asks(
     assert handoff.baseline.configuration.flags["max-running-requests"] == 16
     assert "side by side" in handoff.total_gain
 
-    assert replay(load_recording(recording)).verb.value == json.loads(done.stdout)["decision"]
+    assert replay(load_recording(recording), Silent()).ended.verb.value == json.loads(done.stdout)["decision"]
     keep(recording, {str(sglang_cpu): "/opt/sglang-cpu", str(campaign): "/campaign"})
 
 
@@ -136,7 +137,7 @@ def differing_marks(recording: Path) -> tuple[str, str] | None:
     """A run's or a gate's mark as it was recorded and as it is with neutral paths, which a configuration's hash depends
     on; None when the recording replays."""
     try:
-        replay(load_recording(recording))
+        replay(load_recording(recording), Silent())
     except ReplayDiverged as told:
         mark = r":(?:bench|gate|full-load):(\w{8})"
         found = re.search(rf"^- .*{mark}.*^\+ .*{mark}", str(told), re.MULTILINE | re.DOTALL)
