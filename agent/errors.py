@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+INTERRUPTED = 130
+"""Exit status of a command that somebody ended."""
+
 
 class OptagentError(Exception):
     """Base of all errors that end a command. `exit_status` is what the command then ends with."""

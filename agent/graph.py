@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,14 @@ def build(checkpointer: BaseCheckpointSaver[Any] | None = None) -> Any:
 
 
 def _node(name: str, work: Callable[[State, Round], State]) -> Any:
+    """Between two nodes a sitting can be ended; where it ends by itself, it is not interrupted any more."""
+
     def node(state: State, runtime: Runtime[Round]) -> State:
-        runtime.context.session.node = name
-        return work(state, runtime.context)
+        session = runtime.context.session
+        session.node = name
+        with session.stop.put_off() if name == "hand_off" else nullcontext():
+            session.stop.heed()
+            return work(state, runtime.context)
 
     return node
 

@@ -35,7 +35,7 @@ from optagent.tools.calls.world import KnownProcess
 CHECKOUT_TOOLS = frozenset({"apply_patch", "keep_patch", "drop_patch", "restore_checkout"})
 NO_FACTS = frozenset(
     {"handoff", "sitting", "sitting-ended", "launched", "stopped", "intent", "result", "plan-written", "reconciled"}
-    | {"ranks"}
+    | {"ranks", "interrupted"}
 )
 """Kinds of entries after which a new handoff would have nothing more to tell."""
 BAND_LENGTH = 40
@@ -513,5 +513,5 @@ _HANDLERS: dict[str, Callable[[Ledger, Entry], None]] = {
     "split": _split,
     "ranks": _ranks,
 }
-KINDS = frozenset(_HANDLERS) | {"decision"}
-"""All kinds of entries; a decision is recorded for people, and nothing is taken from it."""
+KINDS = frozenset(_HANDLERS) | {"decision", "interrupted"}
+"""All kinds of entries; decisions and interruptions are recorded for people, and nothing is taken from them."""

@@ -6,6 +6,7 @@ journal; plan, findings and decision of the present round are kept on the `Round
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TypedDict
@@ -45,6 +46,7 @@ from optagent.agent.situation import (
 )
 from optagent.agent.spending import costs_of
 from optagent.agent.splitting import kept_together
+from optagent.agent.standing import Standing
 from optagent.agent.verdict import Judgement, Verdict
 
 
@@ -391,7 +393,15 @@ def hand_off_node(state: State, round_: Round) -> State:
     session, decision = round_.session, round_.decision
     asks = decision is not None and decision.verb is Verb.ASK
     following = "ask" if asks else "end"
-    if session.ledger.fact_seq > session.ledger.handoff_seq or not session.ledger.handoffs:
-        path = write_handoff(session, probe(session), decision.standings if decision else (), state.get("ended", ""))
-        session.narrator.tell("good", f"handoff written: {path}")
+    hand_over(session, decision.standings if decision else (), state.get("ended", ""))
     return {"following": following}
+
+
+def hand_over(session: Session, standings: Sequence[Standing], ended: str) -> bool:
+    """Write a handoff, unless the last one tells everything there is. Returns whether it was written."""
+    if session.ledger.fact_seq <= session.ledger.handoff_seq and session.ledger.handoffs:
+        return False
+    session.narrator.now("writing the handoff")
+    path = write_handoff(session, probe(session), standings, ended)
+    session.narrator.tell("good", f"handoff written: {path}")
+    return True

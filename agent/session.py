@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from optagent.agent.config import CampaignConfig
@@ -13,6 +13,7 @@ from optagent.agent.records import Baseline
 from optagent.tools.calls.clock import AskTime
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.journal_store import Draft, Entry, Journal, View
+from optagent.tools.stop_request import StopRequest
 from optagent.tools.toolbox import Toolbox
 
 
@@ -73,7 +74,8 @@ class LedgerJournal:
 
 @dataclass
 class Session:
-    """What the nodes of the state machine work with. `node` is the one that is at work, "" before the first."""
+    """What the nodes of the state machine work with. `node` is the one that is at work, "" before the first; `stop` is where
+    somebody asks to end."""
 
     config: CampaignConfig
     toolbox: Toolbox
@@ -81,6 +83,7 @@ class Session:
     narrator: Narrator
     step_limit: int | None = None
     node: str = ""
+    stop: StopRequest = field(default_factory=StopRequest)
 
     @property
     def ledger(self) -> Ledger:

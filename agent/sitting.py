@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optagent.agent.decide import Decision, Verb, decide
-from optagent.agent.errors import OptagentError
+from optagent.agent.errors import INTERRUPTED, OptagentError
 from optagent.agent.ids import next_id
-from optagent.agent.nodes import Round, situation_of
+from optagent.agent.nodes import Round, hand_over, situation_of
 from optagent.agent.orient import load_plan, orient
 from optagent.agent.reconciling import reconcile, stop_server
 from optagent.agent.records import Question
@@ -19,8 +19,8 @@ from optagent.agent.total_gain import total_gain
 from optagent.tools.calls.server import Stop
 from optagent.tools.calls.world import ProbeWorld
 from optagent.tools.errors import JournalUnavailable, ReplayDiverged, ReplayStopped, ToolFailure
-from optagent.tools.processes import LeftRunning
 from optagent.tools.recording import RecordingToolbox
+from optagent.tools.stop_request import Interrupted
 
 WENT_ON, WAITING = 0, 3
 """Exit statuses of a sitting that ended in order, and of one that waits for an answer."""
@@ -40,9 +40,9 @@ class Ended:
 
 
 def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
-    """Run until nothing more can be done without the owner, or the steps are used up.
+    """Run until nothing more can be done without the owner, the steps are used up, or somebody asks to end.
 
-    Servers never outlive it, unless it is killed or LeftRunning is raised in it.
+    Servers never outlive it, unless it is killed.
     """
     from optagent.agent.graph import run
 
@@ -50,11 +50,14 @@ def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
     earlier = ledger.sittings[-1] if ledger.sittings else None
     sitting = _begin(session)
     round_ = Round(session)
+    steps = ledger.steps
     try:
         state = run(round_, checkpoints, sitting, earlier)
         _leave_nothing_running(session)
-    except (ReplayDiverged, ReplayStopped, LeftRunning):
+    except (ReplayDiverged, ReplayStopped):
         raise
+    except Interrupted as asked:
+        return _break_off(session, round_, asked, steps)
     except BaseException as error:
         _stop_whatever_runs(session)
         if isinstance(error, JournalUnavailable):
@@ -74,6 +77,29 @@ def _ended(session: Session, round_: Round, steps: int, ended: str) -> Ended:
         WAITING if asks else WENT_ON, decision.verb, decision.reason, decision.because, steps,
         tuple(session.ledger.open_questions()), total_gain(session.ledger),
     )  # fmt: skip
+
+
+def _break_off(session: Session, round_: Round, asked: Interrupted, steps_before: int) -> Ended:
+    """Leave the campaign to whoever comes next: no server, the interruption in the journal, and a handoff. The sitting is not
+    recorded as ended, since the next one goes on with it."""
+    session.narrator.now("stopping what runs")
+    _stop_whatever_runs(session)
+    because = f"interrupted by {asked.by} {DURING.get(asked.during, 'between two steps')}"
+    body = {"by": asked.by, "during": asked.during, "keys": sorted(session.ledger.pending)}
+    session.note("interrupted", body)
+    if not hand_over(session, round_.decision.standings if round_.decision else (), because):
+        session.narrator.tell("plain", f"handoff {session.ledger.handoffs[-1]} still tells everything there is")
+    return Ended(
+        INTERRUPTED, Verb.CONTINUE, "interrupted", because, session.ledger.steps - steps_before,
+        tuple(session.ledger.open_questions()), total_gain(session.ledger),
+    )  # fmt: skip
+
+
+DURING = {
+    "launch": "during a launch", "bench": "during a benchmark", "examine": "during a gate", "evaluate": "during a gate",
+    "probe": "while looking around", "read_log": "while reading a log", "list_flags": "while asking for the server's flags",
+    "prepare_environment": "while preparing an environment",
+}  # fmt: skip
 
 
 def _stop_whatever_runs(session: Session) -> None:

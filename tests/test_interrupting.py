@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from optagent.agent.commands.going_on import left_in_words
-from optagent.agent.commands.interrupting import signals_interrupt
+from optagent.agent.commands.attendance import left_in_words
+from optagent.agent.commands.interrupting import signals_ask, signals_interrupt
 from optagent.agent.ledger import Ledger, fold
 from optagent.tools.journal_store import JournalStore
 
@@ -55,11 +55,14 @@ class Campaign:
         said, _ = sitting.communicate(timeout=WAIT_S)
         return sitting.returncode, said
 
+    @property
+    def journal(self) -> Path:
+        return self.folder / ".optagent" / "journal.db"
+
     def ledger(self) -> Ledger:
-        path = self.folder / ".optagent" / "journal.db"
-        if not path.exists():
+        if not self.journal.exists():
             return Ledger()
-        with JournalStore.open(path, create=False, read_only=True) as store:
+        with JournalStore.open(self.journal, create=False, read_only=True) as store:
             return fold(store.entries())
 
     def servers(self) -> list[int]:
@@ -119,10 +122,11 @@ def interrupted(campaign: Campaign, tool: str, *words: str) -> str:
     """What a sitting said that was interrupted during the first call of a tool."""
     sitting = campaign.start(*words)
     wait_until(sitting, lambda: doing(campaign, tool) and (tool != "launch" or campaign.says("Load weight begin")))
-    sitting.send_signal(signal.SIGINT)
+    os.killpg(sitting.pid, signal.SIGINT)  # as a terminal does: git gets it too, unless it is in a group of its own
     said, _ = sitting.communicate(timeout=WAIT_S)
     assert sitting.returncode == INTERRUPTED, said
-    assert said.rstrip().endswith("`optagent continue` goes on from here"), said
+    assert "Ctrl-C: breaking off (" in said or "Ctrl-C: ending as soon as this is finished: " in said, said
+    assert said.rstrip().splitlines()[-1].startswith("interrupted by Ctrl-C "), said
     assert campaign.servers() == []
     assert campaign.ledger().processes == {}
     assert "Traceback" not in said
@@ -135,38 +139,42 @@ def measured(ledger: Ledger) -> list[tuple[str, str, list[tuple[str, int, float 
 
 # The signals alone
 
-
-class Again(BaseException):
-    """Raised when somebody asks a second time."""
+INT, TERM, HUP, QUIT = signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
-def test_the_first_request_interrupts_and_is_told(number: signal.Signals) -> None:
-    told: list[str] = []
-    handler = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), signals_interrupt(lambda: told.append("stopping"), again=Again):
+@pytest.mark.parametrize(
+    ("sent", "came"),
+    [
+        ([(INT, 0)], ["SIGINT"]),
+        ([(TERM, 0)], ["SIGTERM"]),
+        ([(HUP, 0)], ["SIGHUP"]),
+        ([(QUIT, 0)], ["SIGQUIT"]),
+        ([(INT, 0), (INT, 0.1)], ["SIGINT", "again"]),
+        ([(QUIT, 0), (QUIT, 0.1)], ["SIGQUIT", "again"]),
+        ([(TERM, 0), (INT, 0.1)], ["SIGTERM", "again"]),
+        ([(TERM, 0), (TERM, 0.1)], ["SIGTERM"]),  # timeout(1) sends two
+        ([(TERM, 0), (TERM, 5)], ["SIGTERM", "again"]),
+        ([(INT, 0), (TERM, 5)], ["SIGINT", "again"]),
+        ([(HUP, 0), (HUP, 5), (HUP, 9)], ["SIGHUP"]),  # a terminal that goes away
+        ([(INT, 0), (HUP, 5)], ["SIGINT"]),
+    ],
+)
+def test_what_a_signal_asks_for(sent: list[tuple[signal.Signals, float]], came: list[str]) -> None:
+    handlers = {number: signal.getsignal(number) for number in (INT, TERM, HUP, QUIT)}
+    found: list[str] = []
+    now = 0.0
+    with signals_ask(lambda number: found.append(number.name), lambda: found.append("again"), lambda: now):
+        for number, at in sent:
+            now = at
+            signal.raise_signal(number)
+    assert found == came
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+
+@pytest.mark.parametrize("number", [INT, TERM, HUP, QUIT])
+def test_a_command_that_only_measures_is_interrupted(number: signal.Signals) -> None:
+    with pytest.raises(KeyboardInterrupt), signals_interrupt():
         signal.raise_signal(number)
-    assert told == ["stopping"]
-    assert signal.getsignal(number) is handler
-
-
-@pytest.mark.parametrize("first", [signal.SIGINT, signal.SIGTERM])
-def test_only_ctrl_c_asks_again(first: signal.Signals) -> None:
-    told: list[str] = []
-
-    def interrupted_while_stopping() -> None:
-        with signals_interrupt(lambda: told.append("stopping"), again=Again):
-            try:
-                signal.raise_signal(first)
-            finally:
-                for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGTERM):  # a terminal that goes away sends several
-                    signal.raise_signal(number)
-                told.append("stopped")
-                signal.raise_signal(signal.SIGINT)
-
-    with pytest.raises(Again):
-        interrupted_while_stopping()
-    assert told == ["stopping", "stopped"]
 
 
 def test_a_signal_that_was_ignored_stays_ignored() -> None:
@@ -186,27 +194,54 @@ def test_a_sitting_that_is_interrupted_again_and_again_comes_to_the_same_result(
 ) -> None:
     for tool in ("launch", "examine", "bench"):
         said = interrupted(campaign, tool, "--steps", "1")
-        assert "stopping the server; press Ctrl-C again to kill it at once" in said, tool
+        assert "stopping the server, writing a handoff; press Ctrl-C again to end at once" in said, tool
     status, said = campaign.finish("--steps", "1")
     assert status == 0, said
     assert measured(campaign.ledger()) == measured(undisturbed)
 
 
-def test_a_patch_that_is_interrupted_is_applied_anew_or_taken_back(campaign: Campaign) -> None:
+def test_whenever_it_is_asked_for_the_handoff_tells_where_it_is(campaign: Campaign, undisturbed: Ledger) -> None:
+    for moment in (
+        "handoff held",
+        "▶ step 1",
+        "gate passed",
+        "E0001-baseline-1-run2:",
+        "E0001 keep",
+        "handoff written",
+    ):
+        sitting = campaign.start("--steps", "1")
+        assert sitting.stdout is not None
+        while (line := sitting.stdout.readline()) and moment not in line:
+            pass
+        sitting.send_signal(signal.SIGTERM)
+        said, _ = sitting.communicate(timeout=WAIT_S)
+        assert sitting.returncode in (INTERRUPTED, 0), said  # 0 where it was ending already
+        assert campaign.servers() == []
+        ledger = campaign.ledger()
+        assert ledger.fact_seq <= ledger.handoff_seq, said
+        if moment == "E0001 keep":
+            assert measured(ledger) == measured(undisturbed)
+
+
+def test_git_is_finished_before_the_sitting_ends(campaign: Campaign) -> None:
     plan = campaign.folder / PLAN
     text = plan.read_text().replace("id: nccl-channels\nstatus: open", "id: nccl-channels\nstatus: dropped")
     plan.write_text(text)
     interrupted(campaign, "apply_patch", "--steps", "2")
-    sitting = campaign.start("--steps", "1")
-    wait_until(sitting, lambda: [e for e in campaign.ledger().experiments.values() if e.candidate])
-    sitting.send_signal(signal.SIGINT)
-    said, _ = sitting.communicate(timeout=WAIT_S)
-    assert sitting.returncode == INTERRUPTED, said
-    experiment = list(campaign.ledger().experiments.values())[-1]
+    ledger = campaign.ledger()
+    experiment = list(ledger.experiments.values())[-1]
     assert experiment.item == "pcie-all-reduce"
     assert experiment.candidate is not None
     assert experiment.candidate.revision != experiment.base.revision
-    assert campaign.servers() == []
+    assert not any(begun["tool"] == "apply_patch" for begun in ledger.pending.values())
+
+    status, said = campaign.finish("--steps", "1")
+    assert status == 0, said
+    done = campaign.ledger().experiments[experiment.id]
+    assert done.verdict
+    assert done.candidate == experiment.candidate
+    with JournalStore.open(campaign.journal, create=False, read_only=True) as store:
+        assert sum(e.body["tool"] == "apply_patch" for e in store.entries(kind="intent")) == 1
 
 
 @pytest.mark.parametrize("tool", ["launch", "bench"])
@@ -224,7 +259,7 @@ def test_ctrl_c_twice_kills_the_server_at_once(campaign: Campaign, tool: str) ->
     sitting.send_signal(signal.SIGINT)
     assert sitting.wait(WAIT_S) == INTERRUPTED
     said = list(told)[-1]
-    assert said.startswith("optagent: interrupted; ")
+    assert said.startswith("optagent: interrupted; "), said
     assert said.endswith("goes on from here\n")
     gone_by = time.monotonic() + WAIT_S
     while campaign.servers():  # the kernel takes a moment

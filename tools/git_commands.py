@@ -10,6 +10,9 @@ import os
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from optagent.tools.undisturbed import undisturbed
 
 MARKER = "OPTAGENT_GIT"
 """In the environment of every git we start, with the checkout's path: so one that outlived us can be recognised."""
@@ -91,16 +94,15 @@ class Checkout:
         with tempfile.TemporaryFile() as source:
             source.write(stdin)
             source.seek(0)
-            status, stdout, stderr = Git(str(self.top)).execute(
-                ["git", "--no-optional-locks", *settings, *where, *arguments],
-                istream=source,
-                env=environment,
-                with_extended_output=True,
-                with_exceptions=False,
-                stdout_as_string=False,
-                strip_newline_in_stdout=False,
-            )
-        return Output(int(status), stdout if isinstance(stdout, bytes) else str(stdout).encode(), str(stderr))
+            with undisturbed():
+                process: Any = Git(str(self.top)).execute(
+                    ["git", "--no-optional-locks", *settings, *where, *arguments],
+                    istream=source,
+                    env=environment,
+                    as_process=True,
+                )
+            stdout, stderr = process.communicate()
+        return Output(process.returncode, stdout, stderr.decode("utf-8", "backslashreplace"))
 
     def run(self, *arguments: str, index: Path | None = None, stdin: bytes = b"", date: str | None = None) -> bytes:
         """What git prints. Raises CheckoutProblem with git's reason when it fails."""

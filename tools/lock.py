@@ -71,7 +71,7 @@ def hold(path: Path, purpose: str) -> Iterator[Lease]:
     try:
         _take(fd, path)
         previous = _described(fd)
-        lease = Lease(_myself(purpose), previous, _note(previous))
+        lease = Lease(myself(purpose), previous, _note(previous))
         _describe(fd, json.dumps(asdict(lease.holder)))
         try:
             yield lease
@@ -92,7 +92,7 @@ def holder(path: Path) -> Holder | None:
         for _ in range(_TRIES):
             if _try_lock(fd, fcntl.LOCK_SH, path):
                 return None
-            if (described := _described(fd)) and _may_live(described):
+            if (described := _described(fd)) and lives(described):
                 return described
             time.sleep(_PAUSE_S)
         return _described(fd) or UNKNOWN_HOLDER
@@ -113,7 +113,7 @@ def _take(fd: int, path: Path) -> None:
     for _ in range(_TRIES):
         if _try_lock(fd, fcntl.LOCK_EX, path):
             return
-        if (described := _described(fd)) and _may_live(described):
+        if (described := _described(fd)) and lives(described):
             break
         time.sleep(_PAUSE_S)
     raise Held(path, _described(fd) or UNKNOWN_HOLDER)
@@ -146,17 +146,18 @@ def _described(fd: int) -> Holder | None:
         return None
 
 
-def _myself(purpose: str) -> Holder:
+def myself(purpose: str) -> Holder:
+    """This process, as the holder of a lock."""
     pid = os.getpid()
     since = datetime.now(UTC).isoformat(timespec="seconds")
-    return Holder(pid, _start_ticks(pid) or 0, _boot_id(), os.uname().nodename, purpose, since)
+    return Holder(pid, _start_ticks(pid) or 0, this_boot(), os.uname().nodename, purpose, since)
 
 
-def _may_live(described: Holder) -> bool:
+def lives(described: Holder) -> bool:
     """Whether the process may still run; of a process on another host nobody here can say that it does not."""
     if described.host != os.uname().nodename:
         return True
-    return described.boot_id == _boot_id() and described.start_ticks == _start_ticks(described.pid)
+    return described.boot_id == this_boot() and described.start_ticks == _start_ticks(described.pid)
 
 
 def _note(previous: Holder | None) -> str | None:
@@ -176,7 +177,8 @@ def _start_ticks(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[19])
 
 
-def _boot_id() -> str:
+def this_boot() -> str:
+    """Which boot of the machine this is."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -27,11 +27,6 @@ AT_ONCE_S = 0.5
 """Somebody waits for the prompt."""
 
 
-class LeftRunning(KeyboardInterrupt):
-    """Somebody does not want to wait until what runs is stopped: it is killed, and what lives on is left to whoever comes
-    next."""
-
-
 @dataclass(frozen=True, order=True)
 class ProcessId:
     """A process, and no other one that gets its pid later. `start_time` is in seconds since the machine's start."""

@@ -16,7 +16,7 @@ from optagent.tools.gpus import LookAtGpus, held_after, in_use
 from optagent.tools.launch_watch import Report, Start, Watch
 from optagent.tools.network import Address, Listener, held_by, listeners, port_holder
 from optagent.tools.process_notes import Note
-from optagent.tools.processes import Family, LeftRunning, ProcessId, command_line
+from optagent.tools.processes import Family, ProcessId, command_line
 
 NOTHING_TO_DRAIN_S = 5.0
 """A server that never served has no requests to finish, and may not react to SIGTERM at all while it loads."""
@@ -30,8 +30,8 @@ PORT_FREE_S = 5.0
 def launch(start: Start, report: Report) -> Launched:
     """Start the server and wait until it serves, dies or stands still.
 
-    Unless it serves in the end or LeftRunning is raised, everything that was started is gone again. What an interrupted
-    attempt at the same launch left behind is stopped first, so that one launch never runs twice.
+    Unless it serves in the end, everything that was started is gone again. What an interrupted attempt at the same launch
+    left behind is stopped first, so that one launch never runs twice.
     """
     soon_s = min(start.timeouts.stop_s, NOTHING_TO_DRAIN_S)
     if left := _stop_earlier(start):
@@ -52,8 +52,6 @@ def launch(start: Start, report: Report) -> Launched:
         problem = f"{error.filename or start.command.argv[0]}: {error.strerror or error}"
         left = _stop_family(family, start.records, soon_s)
         return _nothing(start, "not-started", _joined(problem, left))
-    except LeftRunning:
-        raise
     except BaseException:
         _stop_family(family, start.records, soon_s)
         raise

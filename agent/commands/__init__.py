@@ -35,20 +35,53 @@ def cli(context: click.Context, root: Path) -> None:
 @as_json
 @click.option("--record", type=FILE, metavar="FILE", help="Write every tool call of this sitting to a new file.")
 @click.option("--stub", type=FILE, metavar="FILE", help="With --dry-run: decide against scripted tool results.")
+@click.option("--detach", is_flag=True, help="Go on without this terminal, also after logout: see `optagent attach`.")
 @click.pass_obj
 def continue_(
-    root: Path, steps: int | None, dry_run: bool, as_json: bool, record: Path | None, stub: Path | None
+    root: Path, steps: int | None, dry_run: bool, as_json: bool, record: Path | None, stub: Path | None, detach: bool
 ) -> int:
     """Go on if there are next steps, or stop and ask.
 
+    Ctrl-C, SIGTERM and SIGHUP end it at the next safe point, with a handoff; a second one ends it at once. Nothing is lost.
+
     Exit status: 0 ended in order, 3 waits for an answer, 1 failed, 2 bad input, 4 another process holds the campaign,
-    130 interrupted.
+    130 interrupted. With --detach 0 means that it runs.
 
     Example: optagent -C campaigns/kimi continue --steps 3
     """
     from optagent.agent.commands.going_on import go_on
 
-    return go_on(root, steps=steps, dry_run=dry_run, as_json=as_json, record=record, stub=stub)
+    return go_on(root, steps=steps, dry_run=dry_run, as_json=as_json, record=record, stub=stub, detached=detach)
+
+
+@cli.command()
+@click.pass_obj
+def attach(root: Path) -> int:
+    """Show the sitting that is at work, in whichever terminal or in none, until it ends.
+
+    Ctrl-C leaves it running. When none is at work, it says how the last one ended. Exit status: the sitting's, 130 when it
+    was left running.
+
+    Example: optagent attach
+    """
+    from optagent.agent.commands.attaching import attach
+
+    return attach(root)
+
+
+@cli.command()
+@click.option("--now", is_flag=True, help="End at once: what runs is killed, and no handoff is written.")
+@click.pass_obj
+def stop(root: Path, now: bool) -> int:
+    """Ask the sitting that is at work to end, and wait until it has.
+
+    A launch or benchmark is broken off, the server stopped, a handoff written. Exit status 0: no sitting is at work now.
+
+    Example: optagent stop
+    """
+    from optagent.agent.commands.stopping import stop
+
+    return stop(root, at_once=now)
 
 
 @cli.command()

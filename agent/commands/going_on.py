@@ -5,40 +5,50 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
-from optagent.agent.commands.interrupting import signals_interrupt
+from optagent.agent.commands.attendance import Attendance
+from optagent.agent.commands.interrupting import signals_ask
 from optagent.agent.commands.narration import narrator_for
 from optagent.agent.commands.preflight import check_usable
 from optagent.agent.commands.printable import clean, optagent_in
 from optagent.agent.commands.workspace import Silent, Workspace, find_workspace, live, looking, who_is_at_work, writing
 from optagent.agent.config import config_from
 from optagent.agent.decide import Decision, Verb
-from optagent.agent.errors import BadInput
+from optagent.agent.errors import INTERRUPTED, BadInput
 from optagent.agent.jsonable import to_body
 from optagent.agent.ledger import KINDS
 from optagent.agent.records import Question
-from optagent.agent.session import Narrator, Session
+from optagent.agent.session import Session
 from optagent.agent.sitting import WAITING, WENT_ON, Ended, look, run_sitting
-from optagent.tools.process_notes import kill_left, left_running, notes_of
-from optagent.tools.processes import LeftRunning
 from optagent.tools.recording import RecordingFile, header
+from optagent.tools.stop_request import StopRequest
 from optagent.tools.stub import Recording
-
-INTERRUPTED = 130
 
 
 def go_on(
-    root: Path, *, steps: int | None, dry_run: bool, as_json: bool, record: Path | None, stub: Path | None
-) -> int:
+    root: Path, *, steps: int | None, dry_run: bool, as_json: bool, record: Path | None, stub: Path | None,
+    detached: bool = False,
+) -> int:  # fmt: skip
     """The exit status of `optagent continue`."""
     if stub is not None and not dry_run:
         raise BadInput("--stub", "scripted results can only be decided on: give --dry-run with it")
     if dry_run and record is not None:
         raise BadInput("--record", "a dry run does nothing that could be recorded")
+    if dry_run and detached:
+        raise BadInput("--detach", "a dry run ends at once: give one of them")
     space = find_workspace(root)
+    ready = None
+    if detached:
+        from optagent.agent.commands.detaching import split_off, tell_detached
+
+        process = split_off()
+        if process.pid is not None:
+            return tell_detached(process, root, as_json=as_json)
+        ready = process.ready
     if stub is None:
         with narrator_for(sys.stdout, quiet=as_json) as narrator:
             check_usable(space, narrator)
@@ -46,7 +56,8 @@ def go_on(
         return _dry_run(space, stub, as_json)
     if record is not None:
         _check_new(record)
-    return _sit(root, space, steps if steps is not None else space.config.budget.steps, as_json, record)
+    steps = steps if steps is not None else space.config.budget.steps
+    return _sit(root, space, steps, as_json, record, ready)
 
 
 def _check_new(record: Path) -> None:
@@ -57,55 +68,34 @@ def _check_new(record: Path) -> None:
         raise BadInput(str(record), f"{above} is not a folder that can be written")
 
 
-def _sit(root: Path, space: Workspace, steps: int | None, as_json: bool, record: Path | None) -> int:
-    try:
-        ended = _recorded(space, steps, as_json, record)
-    except LeftRunning:
-        _leave(space)
-    if as_json:
-        print(json.dumps(_summary(ended), ensure_ascii=False))
-    else:
-        show_end(ended, root)
-    return ended.exit_status
-
-
-def _recorded(space: Workspace, steps: int | None, as_json: bool, record: Path | None) -> Ended:
+def _sit(
+    root: Path,
+    space: Workspace,
+    steps: int | None,
+    as_json: bool,
+    record: Path | None,
+    ready: Callable[[], None] | None,
+) -> int:
     recorder = _Recorder(record) if record else None
-    sink = recorder.sink if recorder else None
-    with (
-        narrator_for(sys.stdout, quiet=as_json) as narrator,
-        writing(space, "continue", narrator, sink) as session,
-    ):
-        session.step_limit = steps
-        if recorder is not None:
-            recorder.begin(session, steps)
-        with signals_interrupt(lambda: _tell_stopping(space, narrator), again=LeftRunning):
-            ended = run_sitting(session, space.checkpoints)
-        if recorder is not None:
-            recorder.end(ended)
-    return ended
-
-
-def _tell_stopping(space: Workspace, narrator: Narrator) -> None:
-    if left_running(notes_of(space.root)):
-        narrator.now("stopping the server")
-        narrator.tell("note", "stopping the server; press Ctrl-C again to kill it at once")
-
-
-def _leave(space: Workspace) -> NoReturn:
-    """Kill what runs and end at once, without waiting for threads that wait for the server."""
-    print(f"optagent: interrupted; {left_in_words(kill_left(notes_of(space.root)))}", file=sys.stderr)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(INTERRUPTED)
-
-
-def left_in_words(pids: Sequence[int]) -> str:
-    """What lives on although it was killed, and what to do."""
-    if not pids:
-        return "nothing is left running; `optagent continue` goes on from here"
-    those, them = (f"pid {pids[0]}", "it") if len(pids) == 1 else (f"pids {', '.join(map(str, pids))}", "them")
-    return f"{those} could not be killed at once; `optagent continue` stops {them} and goes on from here"
+    with narrator_for(sys.stdout, quiet=as_json) if ready is None else nullcontext(Silent()) as screen:
+        attendance = Attendance(space, screen, ready)
+        sink = recorder.sink_until(attendance.stop) if recorder else None
+        with (
+            writing(space, "continue", attendance.narrator, sink, attendance.toolbox) as session,
+            attendance.present(session.ledger),
+        ):
+            session.step_limit, session.stop = steps, attendance.stop
+            if recorder is not None:
+                recorder.begin(session, steps)
+            with signals_ask(attendance.asked_to_end, attendance.end_at_once):
+                ended = run_sitting(session, space.checkpoints)
+            if recorder is not None and ended.exit_status != INTERRUPTED:
+                recorder.end(ended)
+            lines = end_lines(ended, root)
+            attendance.ended(lines, _summary(ended))
+    if ready is None:
+        show(json.dumps(_summary(ended), ensure_ascii=False) if as_json else "\n".join(lines))
+    return ended.exit_status
 
 
 class _Recorder:
@@ -120,9 +110,14 @@ class _Recorder:
         config = session.config.model_dump(mode="json")  # whole: defaults change
         self._file.write(header(config, list(session.journal.entries()), {"steps": steps}))
 
-    def sink(self, line: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(line)
+    def sink_until(self, stop: StopRequest) -> Callable[[dict[str, Any]], None]:
+        """Takes lines until the sitting is interrupted: nobody interrupts a replay, which would not go on from there."""
+
+        def sink(line: dict[str, Any]) -> None:
+            if self._file is not None and not stop.heeded:
+                self._file.write(line)
+
+        return sink
 
     def end(self, ended: Ended) -> None:
         assert self._file is not None
@@ -214,27 +209,41 @@ def show_decision(decision: Decision) -> None:
 
 
 def show_question(question: Question) -> None:
+    print("\n".join(question_lines(question)))
+
+
+def question_lines(question: Question) -> list[str]:
     name = f"{question.id} " if question.id else ""
-    print(f"\n? {name}({question.reason}) {clean(question.text)}")
-    for fact in question.facts:
-        print(f"    {clean(fact)}")
-    print(f"    why I ask: {clean(question.why)}")
-    for option in question.options:
-        print(f"    - {option.key}: {clean(option.leads_to)}")
+    return [
+        f"\n? {name}({question.reason}) {clean(question.text)}",
+        *(f"    {clean(fact)}" for fact in question.facts),
+        f"    why I ask: {clean(question.why)}",
+        *(f"    - {option.key}: {clean(option.leads_to)}" for option in question.options),
+    ]
 
 
-def show_end(ended: Ended, root: Path) -> None:
+def end_lines(ended: Ended, root: Path) -> list[str]:
     """The last words of a sitting: what was gained, what is open, what to type next."""
     optagent = optagent_in(root)
-    if ended.total_gain:
-        print(f"\ntotal gain: {ended.total_gain}")
+    lines = [f"\ntotal gain: {ended.total_gain}"] if ended.total_gain else []
     for question in ended.questions:
-        show_question(question)
-    if ended.questions and ended.exit_status == WAITING:
+        lines += question_lines(question)
+    if ended.exit_status == INTERRUPTED:
+        lines.append(f"\n{ended.because}. Next: {optagent} continue")
+    elif ended.questions and ended.exit_status == WAITING:
         first = next((q for q in ended.questions if q.reason == ended.reason), ended.questions[0])
         options = "|".join(o.key for o in first.options) or '"your answer"'
-        print(f"\nwaiting for you. Next: {optagent} answer {first.id} {options}, then {optagent} continue")
+        lines.append(f"\nwaiting for you. Next: {optagent} answer {first.id} {options}, then {optagent} continue")
     elif ended.verb is Verb.CONTINUE:
-        print(f"\nstopped in order: {ended.because}. Next: {optagent} continue")
+        lines.append(f"\nstopped in order: {ended.because}. Next: {optagent} continue")
     else:
-        print(f"\ndone: {ended.because}")
+        lines.append(f"\ndone: {ended.because}")
+    return lines
+
+
+def show(text: str) -> None:
+    """Print the last words, or nothing to a terminal or reader that has gone."""
+    try:
+        print(text, flush=True)
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nor complain when the process ends

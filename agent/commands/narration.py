@@ -8,9 +8,12 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from types import TracebackType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
 from optagent.agent.commands.printable import clean, clip
+
+if TYPE_CHECKING:
+    from optagent.agent.session import Narrator
 
 MARKS = {"step": "▶", "why": "·", "good": "✓", "bad": "✗", "note": "!", "ask": "?", "plain": " "}
 STYLES = {
@@ -30,11 +33,18 @@ LINE_WIDTH = 110
 TICK_S = 0.5
 
 
+class Output(Protocol):
+    """What lines can be printed to."""
+
+    def write(self, text: str, /) -> object: ...
+    def flush(self) -> object: ...
+
+
 class PlainNarrator(AbstractContextManager["PlainNarrator"]):
     """Lines with the seconds since the start, for files and pipes; what takes long says from time to time how far it is."""
 
-    def __init__(self, out: TextIO | None = None, quiet_s: float = QUIET_S) -> None:
-        self._out = out or sys.stdout
+    def __init__(self, out: Output | None = None, quiet_s: float = QUIET_S) -> None:
+        self._out: Output = out or sys.stdout
         self._quiet_s = quiet_s
         self._began = self._said = self._since = time.monotonic()
         self._doing, self._detail = "", ""
@@ -46,7 +56,8 @@ class PlainNarrator(AbstractContextManager["PlainNarrator"]):
         return self
 
     def tell(self, what: str, text: str) -> None:
-        with self._lock, suppress(RuntimeError):  # the stream itself does not let a handler in while it writes
+        # The stream itself does not let a handler in while it writes; and a reader that has gone ends nothing.
+        with self._lock, suppress(RuntimeError, OSError, ValueError):
             self._said = time.monotonic()
             print(f"{self._said - self._began:7.1f}s {MARKS.get(what, ' ')} {clean(text)}", file=self._out, flush=True)
 
@@ -99,10 +110,19 @@ class LiveNarrator(AbstractContextManager["LiveNarrator"]):
         line.add_column(width=1)
         line.add_column(overflow="fold")
         line.add_row(Text(MARKS.get(what, " "), style), Text(clean(text), style))
-        self._console.print(Padding(line, (0, 0, 0, 2), expand=False) if what in ("plain", "why") else line)
+        with suppress(OSError):  # a terminal that was closed ends nothing
+            self._console.print(Padding(line, (0, 0, 0, 2), expand=False) if what in ("plain", "why") else line)
 
-    def now(self, text: str) -> None:
-        self._doing, self._detail, self._since = clean(text), "", time.monotonic()
+    def line(self, text: str) -> None:
+        """A line as it is."""
+        from rich.text import Text
+
+        with suppress(OSError):
+            self._console.print(Text(clean(text)))
+
+    def now(self, text: str, elapsed_s: float = 0.0) -> None:
+        """`elapsed_s` is for how long it has been done already."""
+        self._doing, self._detail, self._since = clean(text), "", time.monotonic() - elapsed_s
         self._show()
 
     def detail(self, text: str) -> None:
@@ -117,15 +137,17 @@ class LiveNarrator(AbstractContextManager["LiveNarrator"]):
         doing = clip(self._doing, max(room, 1))
         room -= len(doing) + 2
         detail = clip(self._detail, room) if room >= LEAST_DETAIL else ""
-        self._status.update(
-            Text.assemble((doing, "cyan"), (f"  {detail}" if detail else "", "dim"), (f"  {elapsed}", "dim"))
-        )
+        with suppress(OSError):
+            self._status.update(
+                Text.assemble((doing, "cyan"), (f"  {detail}" if detail else "", "dim"), (f"  {elapsed}", "dim"))
+            )
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._ticker.stop()
-        self._status.stop()
+        with suppress(OSError):
+            self._status.stop()
 
 
 SPINNER_WIDTH = 5
@@ -173,3 +195,33 @@ def narrator_for(out: TextIO, *, quiet: bool = False) -> PlainNarrator | LiveNar
 
     console = Console(file=out, highlight=False)
     return PlainNarrator(out) if console.is_dumb_terminal else LiveNarrator(console)
+
+
+class Audience:
+    """Several narrators at once."""
+
+    def __init__(self, *first: Narrator) -> None:
+        self._all = list(first)
+        self._earlier: list[tuple[str, str]] | None = []
+
+    def begin(self, *others: Narrator) -> None:
+        """The others come in. They are told what was told before."""
+        for what, text in self._earlier or []:
+            for narrator in others:
+                narrator.tell(what, text)
+        self._earlier = None
+        self._all += others
+
+    def tell(self, what: str, text: str) -> None:
+        if self._earlier is not None:
+            self._earlier.append((what, text))
+        for narrator in self._all:
+            narrator.tell(what, text)
+
+    def now(self, text: str) -> None:
+        for narrator in self._all:
+            narrator.now(text)
+
+    def detail(self, text: str) -> None:
+        for narrator in self._all:
+            narrator.detail(text)

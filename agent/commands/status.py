@@ -41,19 +41,28 @@ def show_status(root: Path, *, as_json: bool) -> int:
     root = root.resolve()
     outline = read_outline(root)
     plan = _read_plan(root, outline.plan)
-    at_work = _at_work(root / ".optagent" / "lock")
-    view = status_view(outline, plan, read_ledger(root), at_work)
+    view = status_view(outline, plan, read_ledger(root)) | _at_work(root)
     print(json.dumps(view, ensure_ascii=False) if as_json else "\n".join(screen(view, optagent)))
     return 0
 
 
-def _at_work(lock: Path) -> str | None:
-    if not lock.exists():
-        return None
-    from optagent.tools.lock import holder
+def _at_work(root: Path) -> dict[str, Any]:
+    """Who holds the campaign, what the sitting does now, and how the last one ended where that was not in order."""
+    found: dict[str, Any] = {"at_work": None, "now": None, "last_sitting": None}
+    if not (root / ".optagent").exists():
+        return found
+    from optagent.agent.commands.sittings import end_line, exit_status_of, look_at_sitting, present
 
-    found = holder(lock)
-    return str(found) if found else None
+    seen = look_at_sitting(root)
+    found["at_work"] = str(seen.holder) if seen.holder else None
+    if seen.at_work and seen.now is not None:
+        found["now"] = present(seen.now)
+    elif seen.now is not None:
+        ended = seen.now.get("ended") or {}
+        found["last_sitting"] = {
+            "exit_status": exit_status_of(seen), "killed": seen.killed, "reason": ended.get("reason"), "told": end_line(seen),
+        }  # fmt: skip
+    return found
 
 
 def read_outline(root: Path) -> Outline:
@@ -113,14 +122,13 @@ def read_ledger(root: Path) -> dict[str, Any]:
         return ledger_view(fold(store.entries()))
 
 
-def status_view(outline: Outline, plan: Plan, seen: dict[str, Any], at_work: str | None) -> dict[str, Any]:
+def status_view(outline: Outline, plan: Plan, seen: dict[str, Any]) -> dict[str, Any]:
     """The status as a JSON object; the screen is drawn from it."""
     results, recorded, written = seen["results"], seen["recorded"], seen["written"]
     return {
         "campaign": outline.name,
         "simulated": outline.simulated,
         "objective": outline.objective,
-        "at_work": at_work,
         "plan": outline.plan,
         "problems": [f"{outline.plan}:{p.line}: {p.message}" for p in plan.problems if p.fatal],
         "items": [
@@ -164,6 +172,13 @@ def _top(view: dict[str, Any]) -> list[str]:
         lines += _entry("gain", view["total_gain"])
     if view["at_work"]:
         lines.append(f"at work    {view['at_work']}")
+    if view["now"]:
+        from optagent.agent.commands.sittings import present_lines
+
+        first, *more = present_lines(view["now"])
+        lines += [f"now        {first}", *(f"           {line}" for line in more)]
+    if view["last_sitting"] and view["last_sitting"]["exit_status"] not in (0, 3):
+        lines += _entry("sitting", view["last_sitting"]["told"])
     if view["under_way"]:
         lines.append(f"under way  {view['under_way']}")
     lines += ["", f"plan       {view['plan']}"]

@@ -52,9 +52,14 @@ def read_journal(space: Workspace) -> LedgerJournal:
 
 @contextmanager
 def writing(
-    space: Workspace, purpose: str, narrator: Narrator, sink: Callable[[dict[str, Any]], None] | None = None
+    space: Workspace,
+    purpose: str,
+    narrator: Narrator,
+    sink: Callable[[dict[str, Any]], None] | None = None,
+    attended: Callable[[Toolbox], Toolbox] = lambda toolbox: toolbox,
 ) -> Iterator[Session]:
-    """A session that may change things: the only writer of this campaign for as long as it lasts.
+    """A session that may change things: the only writer of this campaign for as long as it lasts. `attended` may put
+    something around its toolbox.
 
     Raises CampaignBusy when another process is at work, BadInput when the folder cannot be written.
     """
@@ -65,11 +70,12 @@ def writing(
             if lease.note:
                 narrator.tell("note", lease.note)
             with JournalStore.open(space.journal_path, create=True) as store:
-                session = open_session(space, store, live(space, narrator), narrator, sink)
+                session = open_session(space, store, attended(live(space, narrator)), narrator, sink)
                 yield session
                 keep_view(session.journal)
     except Held as error:
-        raise CampaignBusy(f"{error.holder} is at work on this campaign; wait until it ends, or stop it") from None
+        how = " (`optagent attach` shows it, `optagent stop` ends it)" if error.holder.purpose == "continue" else ""
+        raise CampaignBusy(f"{error.holder} is at work on this campaign; wait until it ends, or stop it{how}") from None
 
 
 def who_is_at_work(root: Path) -> str | None:

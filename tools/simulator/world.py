@@ -24,6 +24,7 @@ from optagent.tools.calls.world import Gpu
 from optagent.tools.simulator.holders import holders
 from optagent.tools.simulator.scenario import LastSession, Scenario, ScenarioError, load, load_compiled, packaged
 from optagent.tools.simulator.surroundings import CLOCK, LAUNCH, REFERENCE_SCENARIO, SOURCE, SPEED, WORLD
+from optagent.tools.undisturbed import undisturbed
 
 AUTHOR = "SGLang stand-in <simulated@example.invalid>"
 BASE_DATE = "2026-03-02T09:00:00+00:00"
@@ -164,7 +165,8 @@ def _git(folder: Path, *words: str) -> None:
     }
     for role in ("AUTHOR", "COMMITTER"):
         env |= {f"GIT_{role}_NAME": name, f"GIT_{role}_EMAIL": address.rstrip(">"), f"GIT_{role}_DATE": BASE_DATE}
-    done = subprocess.run(["git", *words], cwd=folder, env=env, capture_output=True, text=True, check=False)
+    with undisturbed():
+        done = subprocess.run(["git", *words], cwd=folder, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ScenarioError(f"git {words[0]} failed: {done.stderr.strip()}")
 
