@@ -66,6 +66,13 @@ def listeners(address: Address) -> list[Listener]:
     ]
 
 
+def free_port() -> int:
+    """A port on this machine that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 def port_holder(address: Address) -> str | None:
     """Who listens where the server should, in words; None when nobody does."""
     found = listeners(address)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from optagent.agent.sitting import run_sitting
 from optagent.tools.errors import RecordingEnds, ReplayDiverged
 from optagent.tools.journal_store import JournalStore
 from optagent.tools.lock import hold
+from optagent.tools.network import free_port
 from optagent.tools.paths import STATE
 from optagent.tools.recording import RecordingToolbox
 from optagent.tools.replaying import ReplayToolbox
@@ -60,7 +60,7 @@ def branch_off(
     with _folder(into) as folder, narrator_for(sys.stdout, quiet=as_json) as narrator:
         narrator.now("laying the simulated deployment out")
         branch = lay_out(
-            recording, replayed, folder, _free_port(), planner, plan, _owner(root, recording), narrator.detail
+            recording, replayed, folder, free_port(), planner, plan, _owner(root, recording), narrator.detail
         )
         _tell_begin(narrator, recording, replayed, branch)
         limit = steps if steps is not None else max(1, len(recorded.steps)) + 1
@@ -119,12 +119,6 @@ def _folder(into: Path | None) -> Iterator[Path]:
     except OSError as error:
         raise BadInput("--into", f"{into} cannot be made: {error.strerror}") from None
     yield into.resolve()
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _tell_begin(narrator: Narrator, recording: Recording, replayed: Replayed, branch: Branch) -> None:
