@@ -367,11 +367,10 @@ def _question(claim: Claim, sight: Sight) -> Check:
     if asked is None:
         return Check(claim, Outcome.UNKNOWN, "this campaign's journal has no such question")
     evidence = (f"journal: {asked.id}",)
-    if asked.withdrawn:
-        return Check(claim, Outcome.BROKEN, "it was withdrawn: its reason is gone", evidence)
-    if asked.answer is not None and asked.answer != claim.expected:
-        return Check(claim, Outcome.BROKEN, f"it was answered: {asked.answer}", evidence)
-    return Check(claim, Outcome.HOLDS, "it is open" if asked.answer is None else "it is answered so", evidence)
+    if claim.expected and asked.answer != claim.expected:
+        return Check(claim, Outcome.BROKEN, f"the journal has the answer {asked.answer or '(none)'}", evidence)
+    since = "it was withdrawn since" if asked.withdrawn else f"it was answered: {asked.answer}"
+    return Check(claim, Outcome.HOLDS, since if asked.withdrawn or asked.answer else "it is open", evidence)
 
 
 _CHECKERS: dict[str, Callable[[Claim, Sight], Check]] = {

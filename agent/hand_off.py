@@ -11,7 +11,7 @@ from optagent.agent.experiments import BASELINE, CONFIRM, SURVEY, Experiment
 from optagent.agent.handoff.folder import next_number
 from optagent.agent.handoff.model import Handoff, Place
 from optagent.agent.ledger import Ledger
-from optagent.agent.orient import handoff_names
+from optagent.agent.orient import handoff_names, latest_handoff
 from optagent.agent.plan.model import Status
 from optagent.agent.reconcile import sha256
 from optagent.agent.records import Attempt, Claim, DeadEnd, InFlight, Lesson, NextStep, Part
@@ -52,7 +52,7 @@ def compose(session: Session, world: World, standings: Sequence[Standing], ended
 
     handoff, left = _gathered(session, world, standings, ended, MOST_ATTEMPTS)
     earlier = f"; {handoff.supersedes} has its own" if handoff.supersedes else ""
-    where = f"journal up to entry {session.ledger.seq}: `optagent handoff --full` shows all{earlier}"
+    where = f"journal up to entry {session.ledger.seq}: optagent handoff --full shows all{earlier}"
     return bounded(handoff, _weight(standings), left, where)
 
 
@@ -66,18 +66,18 @@ def _gathered(
 ) -> tuple[Handoff, dict[str, int]]:
     """Everything there is to tell, with at most so many of the latest experiments, and how many records those left out."""
     ledger, config = session.ledger, session.config
-    now, names = session.time(), handoff_names(session)
+    now = session.time()
     objective = config.objective
     better = "up" if objective.direction == "max" else "down"
     rows, earlier = attempts(ledger, most)
     place = Place(world.host, world.user, world.folder)
     handoff = Handoff(
-        id=f"H{next_number(names):04d}", campaign=config.name, written=now, ended=ended, simulated=world.simulated,
-        supersedes=str(PurePosixPath(config.handoffs) / names[-1]) if names else None,
+        id=f"H{next_number(handoff_names(session)):04d}", campaign=config.name, written=now, ended=ended, simulated=world.simulated,
+        supersedes=latest_handoff(session) or None,
         objective=objective.statement or f"{objective.metric} {better}, by at least {objective.min_effect:.0%} a change",
         principles=tuple(principle_lines(session)),
         first_baseline=ledger.first_baseline, baseline=ledger.baseline, total_gain=total_gain(ledger),
-        claims=tuple(claims(session, world, now)), lessons=tuple(_lessons(ledger, most is None)),
+        claims=tuple(claims(session, world)), lessons=tuple(_lessons(ledger, most is None)),
         attempts=tuple(rows), dead_ends=tuple(ledger.dead_ends.values()),
         in_flight=tuple(_in_flight(ledger)), next_steps=tuple(_next_steps(standings, most is None)),
         questions=tuple(ledger.open_questions()), place=place if place != Place() else None,
@@ -113,15 +113,14 @@ def principle_lines(session: Session) -> list[str]:
     return lines + list(p.statements)
 
 
-def claims(session: Session, world: World, now: str) -> list[Claim]:
-    """What can be held against the world later: the baseline's number, versions, checkout, files, processes, GPUs."""
+def claims(session: Session, world: World) -> list[Claim]:
+    """What can be held against the world later: the baseline's number, versions, checkout, files, processes, GPUs. All of
+    it was looked at when the handoff was written."""
     ledger = session.ledger
     found: list[Claim] = []
 
     def add(text: str, kind: str, subject: str, expected: str, evidence: str = "probe", verified: bool = True) -> None:
-        found.append(
-            Claim(f"C{len(found) + 1}", text, kind, subject, expected, (evidence,), verified, now if verified else None)
-        )
+        found.append(Claim(f"C{len(found) + 1}", text, kind, subject, expected, (evidence,), verified))
 
     baseline = ledger.baseline
     if baseline and baseline.measurement:
@@ -179,7 +178,7 @@ def _only_looked(e: Experiment) -> bool:
 def _row(e: Experiment) -> Attempt:
     change = describe(e.change) if e.kind != CONFIRM else "all kept changes"
     change = f"taken out again: {change}" if e.removal else change
-    runs = tuple(r.evidence for r in e.runs if r.valid and r.evidence)[:2]
+    runs = tuple(r.evidence for r in e.runs if r.valid and r.evidence)[:1]
     failed = tuple(line for f in e.failures[-1:] for line in f.evidence[:2])
     return Attempt(
         e.id,
@@ -187,14 +186,18 @@ def _row(e: Experiment) -> Attempt:
         e.verdict,
         e.item,
         change,
-        e.effect,
-        e.low,
-        e.high,
+        _rounded(e.effect),
+        _rounded(e.low),
+        _rounded(e.high),
         e.because,
         (*runs, *failed),
         e.base.environment,
         True,
     )
+
+
+def _rounded(fraction: float | None) -> float | None:
+    return None if fraction is None else round(fraction, 5)
 
 
 def _lessons(ledger: Ledger, every: bool) -> list[Lesson]:

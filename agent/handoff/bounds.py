@@ -36,7 +36,7 @@ CONFIGURATION_BYTES, CHANGE_BYTES, DATUM = 6_000, 1_500, 400
 """Of a baseline's configuration, of a change, and characters of a single value, at most."""
 TRIES = 16
 SHRINK = 0.75
-WHOLE = "`optagent handoff --full` shows them"
+WHOLE = "optagent handoff --full shows them"
 
 R = TypeVar("R")
 
@@ -51,15 +51,15 @@ class Section:
 
 
 SECTIONS = (
-    Section("in_flight", "experiments in flight", 0.12),
-    Section("questions", "open questions", 0.15),
-    Section("claims", "claims", 0.15),
+    Section("in_flight", "experiments in flight", 0.1),
+    Section("questions", "open questions", 0.13),
+    Section("claims", "claims", 0.14),
     Section("dead_ends", "dead ends", 0.25),
     Section("next_steps", "next steps", 0.08),
-    Section("attempts", "experiments", 0.17),
+    Section("attempts", "experiments", 0.22),
     Section("lessons", "lessons", 0.08),
 )
-"""In the order in which they get what others leave."""
+"""The shares add up to one. In the order in which they get what is left over at last."""
 
 
 def bounded(
@@ -81,9 +81,9 @@ def bounded(
         small, size = _fitted(handoff, ordered, more or {}, where, limit, scale, room)
         if size <= limit:
             best = small
-            if size >= 0.85 * limit or not small.left_out or room > 1.0:
+            if size >= 0.93 * limit or not small.left_out or room > 1.6:
                 return small
-            room = min(2.0, room * 0.97 * limit / size)  # the estimate was too careful
+            room = max(room + 0.02, room * 0.98 * limit / size)  # the estimate was too careful
         elif best is not None:
             return best
         else:
@@ -132,18 +132,19 @@ def _by_importance(handoff: Handoff, weight: Callable[[DeadEnd], int]) -> dict[s
 def _chosen(
     ordered: Mapping[str, Sequence[tuple[int, Any]]], room: float, scale: float
 ) -> dict[str, dict[int, Any]]:
-    """By section, the records that fit, cut, by their place. First each section's share, then what is left over."""
-    kept: dict[str, dict[int, Any]] = {}
-    taken: dict[str, int] = {}
+    """By section, the records that fit, cut, by their place. Each section gets its share, what is left over is shared out
+    again, and at last goes to whoever comes first."""
+    kept: dict[str, dict[int, Any]] = {section.field: {} for section in SECTIONS}
+    taken = dict.fromkeys(kept, 0)
     left = room
-    for section in SECTIONS:
-        kept[section.field], taken[section.field], used = _fill(ordered[section.field], section.share * room, scale)
-        left -= used
-    for section in SECTIONS:
-        rest = ordered[section.field][taken[section.field] :]
-        found, _, used = _fill(rest, left, scale)
-        kept[section.field] |= found
-        left -= used
+    for last in (False, False, False, True):
+        shared = left
+        for section in SECTIONS:
+            rest = ordered[section.field][taken[section.field] :]
+            found, looked, used = _fill(rest, left if last else section.share * shared, scale)
+            kept[section.field] |= found
+            taken[section.field] += looked
+            left -= used
     return kept
 
 

@@ -45,7 +45,7 @@ class _Row(dict[str, Any]):
     """A mapping that is written on one line: there can be many of them."""
 
 
-_IN_ROWS = ("claims", "lessons", "attempts", "left_out")
+_IN_ROWS = ("claims", "lessons", "attempts", "dead_ends", "next_steps", "left_out")
 
 
 class _Shared(_Row):
