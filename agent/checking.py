@@ -82,7 +82,9 @@ def _notes(session: Session, orientation: Orientation) -> list[str]:
         notes.append("it was edited after it was written; the journal counts, and what differs from it is told below")
     for other in of_the_same_number(orientation.handoffs, name):
         what = "is read" if orientation.latest else "counts"
-        notes.append(f"{other} has the same number; of the two, {orientation.handoffs[-1]} {what}: rename the other one")
+        notes.append(
+            f"{other} has the same number; of the two, {orientation.handoffs[-1]} {what}: rename the other one"
+        )
     return notes
 
 

@@ -137,7 +137,9 @@ def _revision(claim: Claim, sight: Sight) -> Check:
         where = "is part of that" if found.contained else "is not part of that"
         known = f"; {found.commit[:12]} ({found.subject}) {where}"
     if claim.subject == "commit" and found is not None and found.commit:
-        return Check(claim, Outcome.HOLDS, f"{found.commit[:12]} is there: {found.subject}", ("git log of the checkout",))
+        return Check(
+            claim, Outcome.HOLDS, f"{found.commit[:12]} is there: {found.subject}", ("git log of the checkout",)
+        )
     because = f"the checkout's revision is {_short(checkout.revision)}, not {_short(claim.expected)}{known}"
     if claim.subject == "commit" and found is None:
         return Check(claim, Outcome.UNKNOWN, because, evidence)
@@ -303,7 +305,11 @@ def _log(claim: Claim, sight: Sight) -> Check:
     found = f"{reading.status} during {reading.phase}" + (f"; {cause.kind}: {cause.summary}" if cause else "")
     lines = tuple(f"{claim.subject}:{e.line}: {e.text.strip()[:160]}" for e in cause.evidence[:2]) if cause else ()
     wanted = claim.expected
-    if wanted and wanted not in (reading.status, cause.kind if cause else "") and not re.fullmatch("[0-9a-f]{64}", wanted):
+    if (
+        wanted
+        and wanted not in (reading.status, cause.kind if cause else "")
+        and not re.fullmatch("[0-9a-f]{64}", wanted)
+    ):
         return Check(claim, Outcome.BROKEN, f"it says {found}, not {wanted}", lines or (claim.subject,))
     return Check(claim, Outcome.HOLDS, f"it is there and says {found}", lines or (claim.subject,))
 
@@ -348,7 +354,9 @@ def _dead_end(claim: Claim, sight: Sight) -> Check:
         return Check(claim, Outcome.BROKEN, "the journal has no such dead end any more")
     if not claim.expected:
         where = "the journal has it" if recorded else "it is not in the journal yet"
-        return Check(claim, Outcome.HOLDS if recorded else Outcome.UNKNOWN, f"no condition to look at; {where}", evidence)
+        return Check(
+            claim, Outcome.HOLDS if recorded else Outcome.UNKNOWN, f"no condition to look at; {where}", evidence
+        )
     try:
         condition = parse_condition(claim.expected)
     except ValueError:

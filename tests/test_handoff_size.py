@@ -40,7 +40,9 @@ from optagent.tools.routed import R, RoutedToolbox
 
 BASE = Configuration("default", {"model-path": "/models/k", "tp-size": 8}, {"NCCL_ALGO": "Ring"}, {"s.py": "x = 1\n"})
 GPUS = [Gpu(index=n, name="NVIDIA B200", memory_total_gb=180, memory_used_gb=1) for n in range(8)]
-WORLD = World(gpus=GPUS, versions={"cuda": "13.0", "sglang": "0.5.9"}, host="n1", user="u", folder="/c", files={"s.py": "a"})
+WORLD = World(
+    gpus=GPUS, versions={"cuda": "13.0", "sglang": "0.5.9"}, host="n1", user="u", folder="/c", files={"s.py": "a"}
+)
 OPEN = Item("open-item", "An open item", 1, change=Change(flags={"page-size": 64}))
 STANDINGS = [Standing(OPEN, Kind.RUNNABLE, "nothing stands in its way")]
 
@@ -66,7 +68,9 @@ def campaign(steps: int, words: str = "slower in every pair, as the profile let 
     for n in range(1, steps + 1):
         drafts += experiment(n, words)
         if n % 50 == 0:
-            asked = Question(f"Q{n}", "needs-approval", f"May item {n} be tried? {words}", words, (Option("yes", words),))
+            asked = Question(
+                f"Q{n}", "needs-approval", f"May item {n} be tried? {words}", words, (Option("yes", words),)
+            )
             drafts.append(Draft("question", to_body(asked)))
     journal = MemoryJournal()
     journal.append_all(drafts)
@@ -75,14 +79,22 @@ def campaign(steps: int, words: str = "slower in every pair, as the profile let 
 
 def experiment(n: int, words: str) -> list[Draft]:
     name, change = f"E{n:04d}", {"flags": {"page-size" if n == 3 else f"flag-{n % 97}": n}}
-    began: dict[str, Any] = {"id": name, "kind": "item", "title": f"Item {n}: {words}", "base": to_body(BASE), "item": f"i{n}"}
+    began: dict[str, Any] = {
+        "id": name,
+        "kind": "item",
+        "title": f"Item {n}: {words}",
+        "base": to_body(BASE),
+        "item": f"i{n}",
+    }
     verdict = "keep" if n % 10 == 0 else "revert"
     drafts = [
         Draft("experiment", began | {"change": change}),
         Draft("verdict", {"experiment": name, "verdict": verdict, "because": words, "effect": 0.01 * (n % 7 - 3)}),
     ]
     if n % 3 == 0:
-        end = DeadEnd(f"i{n}", f"Item {n}", words, "slow", f"i{n}", Change(**change), "cuda>=14", "default", (name,), True)
+        end = DeadEnd(
+            f"i{n}", f"Item {n}", words, "slow", f"i{n}", Change(**change), "cuda>=14", "default", (name,), True
+        )
         drafts.append(Draft("dead-end", to_body(end)))
     return drafts
 
@@ -96,10 +108,16 @@ def test_a_handoff_stays_within_its_size_however_long_the_campaign(steps: int) -
     assert handoff.baseline is not None
     assert handoff.baseline.configuration == BASE
     assert handoff.next_steps
-    shown = {"experiments": len(handoff.attempts), "dead ends": len(handoff.dead_ends), "open questions": len(handoff.questions)}
+    shown = {
+        "experiments": len(handoff.attempts),
+        "dead ends": len(handoff.dead_ends),
+        "open questions": len(handoff.questions),
+    }
     there = {"experiments": steps, "dead ends": steps // 3 - steps // 30, "open questions": steps // 50}
     left = {gone.what: gone.count for gone in handoff.left_out}
-    assert {what: shown[what] + left.get(what, 0) for what in there} == there | {"dead ends": shown["dead ends"] + left.get("dead ends", 0)}
+    assert {what: shown[what] + left.get(what, 0) for what in there} == there | {
+        "dead ends": shown["dead ends"] + left.get("dead ends", 0)
+    }
 
 
 def test_what_is_left_out_is_in_the_full_one() -> None:

@@ -46,7 +46,9 @@ _COUNTED = {Outcome.HOLDS: "hold", Outcome.BROKEN: "do not", Outcome.UNKNOWN: "c
 
 
 def _row(check: Check) -> Iterator[str]:
-    yield from wrapped(f"{clean(check.claim.id)}  {clean(check.claim.text)}"[:TEXT], f"  {MARKS[check.outcome]} ", WIDTH)
+    yield from wrapped(
+        f"{clean(check.claim.id)}  {clean(check.claim.text)}"[:TEXT], f"  {MARKS[check.outcome]} ", WIDTH
+    )
     seen = f" ({'; '.join(check.evidence)})" if check.evidence else ""
     yield from wrapped(clean(f"{check.because}{seen}")[:FOUND], "      ", WIDTH)
 

@@ -129,9 +129,7 @@ def _by_importance(handoff: Handoff, weight: Callable[[DeadEnd], int]) -> dict[s
     return ordered
 
 
-def _chosen(
-    ordered: Mapping[str, Sequence[tuple[int, Any]]], room: float, scale: float
-) -> dict[str, dict[int, Any]]:
+def _chosen(ordered: Mapping[str, Sequence[tuple[int, Any]]], room: float, scale: float) -> dict[str, dict[int, Any]]:
     """By section, the records that fit, cut, by their place. Each section gets its share, what is left over is shared out
     again, and at last goes to whoever comes first."""
     kept: dict[str, dict[int, Any]] = {section.field: {} for section in SECTIONS}

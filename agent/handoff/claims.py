@@ -37,7 +37,9 @@ def _of_baseline(handoff: Handoff) -> Iterator[Claim]:
     c = baseline.configuration
     yield Claim("B1", f"the baseline's environment {c.environment} is there", "environment", c.environment)
     if c.revision:
-        yield Claim("B2", f"the baseline's commit {c.revision[:12]} is in the checkout", "revision", "commit", c.revision)
+        yield Claim(
+            "B2", f"the baseline's commit {c.revision[:12]} is in the checkout", "revision", "commit", c.revision
+        )
     for flag, value in c.flags.items():
         if isinstance(value, str) and is_path(value):
             yield Claim("B3", f"--{flag} {value} is there", "path", value)
@@ -51,7 +53,9 @@ def _of_measurement(baseline: Baseline) -> Iterator[Claim]:
     m = baseline.measurement
     if m is None:
         return
-    yield Claim("B5", f"the baseline gives {m.metric} {m.value:.4g}", "baseline", m.metric, f"{m.value:.6g}", m.evidence)
+    yield Claim(
+        "B5", f"the baseline gives {m.metric} {m.value:.4g}", "baseline", m.metric, f"{m.value:.6g}", m.evidence
+    )
     for path in (e for e in m.evidence if e.endswith(_RESULTS)):
         text = f"{PurePosixPath(path).name} is a run of the baseline, {m.metric} about {m.value:.4g}"
         yield Claim("B6", text, "result", path, f"{m.metric}={m.value:.6g}", m.evidence, m.verified)

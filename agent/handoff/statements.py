@@ -191,8 +191,10 @@ def _disk(text: str) -> Iterator[Guess]:
 
 
 def _patches(text: str) -> Iterator[Guess]:
-    expected = "not applied" if _NOT_APPLIED.search(text) else "applied" if _APPLIED.search(text) else ""
     for match in _PATCH.finditer(text):
+        after = re.split(r"[,;]", text[match.end() :], maxsplit=1)[0]
+        said = after if _APPLIED.search(after) else text
+        expected = "not applied" if _NOT_APPLIED.search(said) else "applied" if _APPLIED.search(said) else ""
         yield Guess("patch", match[1], expected) if expected else Guess("path", match[1])
 
 
