@@ -72,8 +72,8 @@ def _gathered(
     rows, earlier = attempts(ledger, most)
     place = Place(world.host, world.user, world.folder)
     handoff = Handoff(
-        id=f"H{next_number(handoff_names(session)):04d}", campaign=config.name, written=now, ended=ended, simulated=world.simulated,
-        supersedes=latest_handoff(session) or None,
+        id=f"H{next_number(handoff_names(session)):04d}", campaign=config.name, written=now, ended=ended,
+        simulated=world.simulated, supersedes=latest_handoff(session) or None,
         objective=objective.statement or f"{objective.metric} {better}, by at least {objective.min_effect:.0%} a change",
         principles=tuple(principle_lines(session)),
         first_baseline=ledger.first_baseline, baseline=ledger.baseline, total_gain=total_gain(ledger),

@@ -47,17 +47,21 @@ LEDGER = Ledger(
 )  # fmt: skip
 LOOKED = LookedUp.model_validate({
     "paths": {
-        "/m": {"what": "folder"}, "/f": {"what": "file", "size_bytes": 12}, "/n": {"what": "nothing"}, "/x": {"what": "not to be seen"}
+        "/m": {"what": "folder"}, "/f": {"what": "file", "size_bytes": 12}, "/n": {"what": "nothing"},
+        "/x": {"what": "not to be seen"}
     },
     "logs": {
         "a.log": {
             "status": "crashed", "phase": "graph-capture",
-            "cause": {"kind": "gpu-oom-weights", "summary": "out of memory", "evidence": [{"line": 7, "text": "CUDA out of memory"}]},
+            "cause": {
+                "kind": "gpu-oom-weights", "summary": "out of memory", "evidence": [{"line": 7, "text": "CUDA out of memory"}]
+            },
         },
         "gone.log": {"exists": False},
     },
     "benchmarks": {"r.jsonl": {"output_throughput": 90.0, "duration": 3.0}, "none.jsonl": None},
-    "revisions": {OTHER: {"commit": OTHER, "subject": "Faster"}, "aae793a": {"commit": OTHER, "subject": "Faster", "contained": True}, "bad1": {}},
+    "revisions": {OTHER: {"commit": OTHER, "subject": "Faster"},
+        "aae793a": {"commit": OTHER, "subject": "Faster", "contained": True}, "bad1": {}},
     "branches": {"main": HEAD, "gone": None},
     "patches": {"a.diff": "applied", "b.diff": "fits", "c.diff": "does-not-fit", "d.diff": "missing"},
     "ports": {"30000": None, "8000": "pid 9 (python)"},
