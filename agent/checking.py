@@ -9,7 +9,7 @@ from optagent.agent.checks import Check, Outcome, Sight, check_claims
 from optagent.agent.elsewhere import NO_MEASUREMENT, Difference, differences
 from optagent.agent.errors import BadInput
 from optagent.agent.handoff.claims import stated, to_look_up
-from optagent.agent.handoff.folder import later_than, of_the_same_number
+from optagent.agent.handoff.folder import later_than, latest_of, of_the_same_number
 from optagent.agent.handoff.model import Handoff
 from optagent.agent.orient import Orientation, handoff_names, is_known, load_handoff
 from optagent.agent.reconcile import facts_of
@@ -81,10 +81,8 @@ def _notes(session: Session, orientation: Orientation) -> list[str]:
     if written and orientation.handoff_sha256 and written != orientation.handoff_sha256:
         notes.append("it was edited after it was written; the journal counts, and what differs from it is told below")
     for other in of_the_same_number(orientation.handoffs, name):
-        what = "is read" if orientation.latest else "counts"
-        notes.append(
-            f"{other} has the same number; of the two, {orientation.handoffs[-1]} {what}: rename the other one"
-        )
+        later = latest_of([other, name])
+        notes.append(f"{other} has the same number; of the two {later} counts: give the other a number of its own")
     return notes
 
 

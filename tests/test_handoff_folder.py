@@ -17,6 +17,7 @@ from optagent.agent.handoff.folder import handoffs_in, later_than, latest_of, ne
         (["0001-2026-03-13.md"], "0001-2026-03-13.md", 2),
         (["0001-a.md", "0003-a.md"], "0003-a.md", 4),
         (["0002-2026-01-02.md", "0002-2026-01-01.md"], "0002-2026-01-02.md", 3),
+        (["0002-a-b.md", "0002-a.md"], "0002-a-b.md", 3),
         (["notes.md", "0001-a.md"], "0001-a.md", 2),
         (["notes.md"], "notes.md", 1),
         (["2026-05-03-handoff.md"], "2026-05-03-handoff.md", 1),

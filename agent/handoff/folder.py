@@ -11,7 +11,7 @@ _NUMBER = re.compile(r"\d{1,9}")
 
 def handoffs_in(names: Iterable[str]) -> list[str]:
     """The names that are handoffs, oldest first: by their number, then by their name. Those without one come first."""
-    return sorted((n for n in names if n.lower() != "readme.md"), key=lambda n: (number_of(n), n))
+    return sorted((n for n in names if n.lower() != "readme.md"), key=lambda n: (number_of(n), n.removesuffix(".md")))
 
 
 def number_of(name: str) -> int:
