@@ -78,7 +78,8 @@ def campaign(steps: int, words: str = "slower in every pair, as the profile let 
 
 
 def experiment(n: int, words: str) -> list[Draft]:
-    name, change = f"E{n:04d}", {"flags": {"page-size" if n == 3 else f"flag-{n % 97}": n}}
+    name = f"E{n:04d}"
+    change: dict[str, Any] = {"flags": {"page-size" if n == 3 else f"flag-{n % 97}": n}}
     began: dict[str, Any] = {
         "id": name,
         "kind": "item",
@@ -93,7 +94,7 @@ def experiment(n: int, words: str) -> list[Draft]:
     ]
     if n % 3 == 0:
         end = DeadEnd(
-            f"i{n}", f"Item {n}", words, "slow", f"i{n}", Change(**change), "cuda>=14", "default", (name,), True
+            f"i{n}", f"Item {n}", words, "slow", f"i{n}", Change(change["flags"]), "cuda>=14", "default", (name,), True
         )
         drafts.append(Draft("dead-end", to_body(end)))
     return drafts
