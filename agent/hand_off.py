@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 
-from optagent.agent.change import describe
+from optagent.agent.change import Change, describe
 from optagent.agent.errors import OptagentError
 from optagent.agent.experiments import BASELINE, CONFIRM, SURVEY, Experiment
-from optagent.agent.handoff.model import Handoff
+from optagent.agent.handoff.folder import next_number
+from optagent.agent.handoff.model import Handoff, Place
 from optagent.agent.ledger import Ledger
-from optagent.agent.orient import latest_handoff
+from optagent.agent.orient import handoff_names, latest_handoff
 from optagent.agent.plan.model import Status
-from optagent.agent.records import Attempt, Claim, InFlight, Lesson, NextStep, Part
+from optagent.agent.reconcile import sha256
+from optagent.agent.records import Attempt, Claim, DeadEnd, InFlight, Lesson, NextStep, Part
 from optagent.agent.session import Session
 from optagent.agent.standing import Kind, Standing
 from optagent.agent.total_gain import total_gain
 from optagent.agent.verdict import Verdict
-from optagent.tools.calls.files import ListFolder, WriteText
+from optagent.tools.calls.files import WriteText
 from optagent.tools.calls.world import World
 
-MOST_ATTEMPTS = 40
+MOST_ATTEMPTS = 60
+"""Of the latest experiments that are considered for a handoff; its size decides how many it holds."""
 MOST_LESSONS = 20
+MOST_STEPS = 12
 
 
 def write_handoff(session: Session, world: World, standings: Sequence[Standing], ended: str) -> str:
@@ -37,33 +41,67 @@ def write_handoff(session: Session, world: World, standings: Sequence[Standing],
     )
     if not written.written:
         raise OptagentError(f"{path} could not be written: {written.problem}")
-    session.note("handoff", {"id": handoff.id, "path": path, "ended": ended}, handoff.id)
+    body = {"id": handoff.id, "path": path, "ended": ended, "written": handoff.written, "sha256": sha256(text)}
+    session.note("handoff", body, handoff.id)
     return path
 
 
-def _number(session: Session) -> int:
-    names = session.toolbox.list_folder(ListFolder(path=session.config.handoffs)).names
-    return max([int(n[:4]) for n in names if n[:4].isdigit()], default=0) + 1
-
-
 def compose(session: Session, world: World, standings: Sequence[Standing], ended: str) -> Handoff:
-    """Everything the next sitting has to know, each claim with its evidence."""
+    """What the next sitting has to know, each claim with its evidence, in bounded size: the same after 5,000 steps."""
+    from optagent.agent.handoff.bounds import bounded
+
+    handoff, left = _gathered(session, world, standings, ended, MOST_ATTEMPTS)
+    earlier = f"; {handoff.supersedes} has its own" if handoff.supersedes else ""
+    where = f"journal up to entry {session.ledger.seq}: optagent handoff --full shows all{earlier}"
+    return bounded(handoff, _weight(standings), left, where)
+
+
+def whole(session: Session, world: World, standings: Sequence[Standing], ended: str) -> Handoff:
+    """The same with everything that the journal holds."""
+    return _gathered(session, world, standings, ended, None)[0]
+
+
+def _gathered(
+    session: Session, world: World, standings: Sequence[Standing], ended: str, most: int | None
+) -> tuple[Handoff, dict[str, int]]:
+    """Everything there is to tell, with at most so many of the latest experiments, and how many records those left out."""
     ledger, config = session.ledger, session.config
     now = session.time()
     objective = config.objective
     better = "up" if objective.direction == "max" else "down"
-    first = ledger.first_baseline
-    return Handoff(
-        id=f"H{_number(session):04d}", campaign=config.name, written=now, ended=ended, simulated=world.simulated,
-        supersedes=latest_handoff(session) or None,
+    rows, earlier = attempts(ledger, most)
+    place = Place(world.host, world.user, world.folder)
+    handoff = Handoff(
+        id=f"H{next_number(handoff_names(session)):04d}", campaign=config.name, written=now, ended=ended,
+        simulated=world.simulated, supersedes=latest_handoff(session) or None,
         objective=objective.statement or f"{objective.metric} {better}, by at least {objective.min_effect:.0%} a change",
         principles=tuple(principle_lines(session)),
-        first_baseline=first, baseline=ledger.baseline, total_gain=total_gain(ledger),
-        claims=tuple(claims(session, world, now)), lessons=tuple(_lessons(ledger)),
-        attempts=tuple(attempts(ledger)[-MOST_ATTEMPTS:]), dead_ends=tuple(ledger.dead_ends.values()),
-        in_flight=tuple(_in_flight(ledger)), next_steps=tuple(_next_steps(standings)),
-        questions=tuple(ledger.open_questions()),
+        first_baseline=ledger.first_baseline, baseline=ledger.baseline, total_gain=total_gain(ledger),
+        claims=tuple(claims(session, world)), lessons=tuple(_lessons(ledger, most is None)),
+        attempts=tuple(rows), dead_ends=tuple(ledger.dead_ends.values()),
+        in_flight=tuple(_in_flight(ledger)), next_steps=tuple(_next_steps(standings, most is None)),
+        questions=tuple(ledger.open_questions()), place=place if place != Place() else None,
     )  # fmt: skip
+    return handoff, {"attempts": earlier, "lessons": max(0, len(ledger.lessons) - MOST_LESSONS) if most else 0}
+
+
+def _weight(standings: Sequence[Standing]) -> Callable[[DeadEnd], int]:
+    """How much a dead end matters for what is still to be tried: it is of an open item, or sets what an open one sets."""
+    still = [s.item for s in standings if s.kind in (Kind.RUNNABLE, Kind.WAITING, Kind.BLOCKED)]
+    items = {item.id for item in still}
+    names = {name for item in still if item.change is not None for name in _names(item.change)}
+
+    def weight(dead_end: DeadEnd) -> int:
+        if dead_end.item in items or dead_end.id in items:
+            return 2
+        return int(dead_end.change is not None and not names.isdisjoint(_names(dead_end.change)))
+
+    return weight
+
+
+def _names(change: Change) -> list[str]:
+    whole = [change.patch] if change.patch else []
+    return [*change.flags, *change.env, *change.files, *whole]
 
 
 def principle_lines(session: Session) -> list[str]:
@@ -75,15 +113,14 @@ def principle_lines(session: Session) -> list[str]:
     return lines + list(p.statements)
 
 
-def claims(session: Session, world: World, now: str) -> list[Claim]:
-    """What can be held against the world later: the baseline's number, versions, checkout, files, processes, GPUs."""
+def claims(session: Session, world: World) -> list[Claim]:
+    """What can be held against the world later: the baseline's number, versions, checkout, files, processes, GPUs. All of
+    it was looked at when the handoff was written."""
     ledger = session.ledger
     found: list[Claim] = []
 
     def add(text: str, kind: str, subject: str, expected: str, evidence: str = "probe", verified: bool = True) -> None:
-        found.append(
-            Claim(f"C{len(found) + 1}", text, kind, subject, expected, (evidence,), verified, now if verified else None)
-        )
+        found.append(Claim(f"C{len(found) + 1}", text, kind, subject, expected, (evidence,), verified))
 
     baseline = ledger.baseline
     if baseline and baseline.measurement:
@@ -99,7 +136,9 @@ def claims(session: Session, world: World, now: str) -> list[Claim]:
     for name, version in sorted(world.versions.items()):
         add(f"{name} is {version}", "version", name, version)
     if world.gpus:
-        add(f"{len(world.gpus)} GPUs", "gpus", "", f"{len(world.gpus)} x {world.gpus[0].name}")
+        gpu = world.gpus[0]
+        add(f"the GPUs are {len(world.gpus)} x {gpu.name}", "gpus", "", f"{len(world.gpus)} x {gpu.name}")
+        add(f"each has {gpu.memory_total_gb:g} GB", "gpu-memory", "", f"{gpu.memory_total_gb:g}")
     if world.checkout is not None and not world.checkout.problem:
         add(f"the checkout is at {world.checkout.revision[:12]}", "revision", "", world.checkout.revision)
         state = world.checkout.dirty_sha256 if world.checkout.dirty else "clean"
@@ -121,11 +160,15 @@ def claims(session: Session, world: World, now: str) -> list[Claim]:
     return found
 
 
-def attempts(ledger: Ledger) -> list[Attempt]:
-    """One row an experiment, the failed ones included; what an earlier handoff told comes first. The launches of a survey
-    that decided nothing have no rows: a lesson sums them up."""
-    done = (e for e in ledger.experiments.values() if e.verdict and e.kind != BASELINE)
-    return [*ledger.attempts, *(_row(e) for e in done if not _only_looked(e))]
+def attempts(ledger: Ledger, most: int | None = None) -> tuple[list[Attempt], int]:
+    """One row an experiment, the failed ones included; what an earlier handoff told comes first. With `most` only so many of
+    the latest, and how many came before them. The launches of a survey that decided nothing have no rows: a lesson sums
+    them up."""
+    done = [e for e in ledger.experiments.values() if e.verdict and e.kind != BASELINE and not _only_looked(e)]
+    latest = done if most is None else done[-most:]
+    told = ledger.attempts if most is None else ledger.attempts[len(ledger.attempts) - max(0, most - len(latest)) :]
+    rows = [*told, *(_row(e) for e in latest)]
+    return rows, len(done) + len(ledger.attempts) - len(rows)
 
 
 def _only_looked(e: Experiment) -> bool:
@@ -135,7 +178,7 @@ def _only_looked(e: Experiment) -> bool:
 def _row(e: Experiment) -> Attempt:
     change = describe(e.change) if e.kind != CONFIRM else "all kept changes"
     change = f"taken out again: {change}" if e.removal else change
-    runs = tuple(r.evidence for r in e.runs if r.valid and r.evidence)[:2]
+    runs = tuple(r.evidence for r in e.runs if r.valid and r.evidence)[:1]
     failed = tuple(line for f in e.failures[-1:] for line in f.evidence[:2])
     return Attempt(
         e.id,
@@ -143,9 +186,9 @@ def _row(e: Experiment) -> Attempt:
         e.verdict,
         e.item,
         change,
-        e.effect,
-        e.low,
-        e.high,
+        _rounded(e.effect),
+        _rounded(e.low),
+        _rounded(e.high),
         e.because,
         (*runs, *failed),
         e.base.environment,
@@ -153,8 +196,13 @@ def _row(e: Experiment) -> Attempt:
     )
 
 
-def _lessons(ledger: Ledger) -> list[Lesson]:
-    return [*ledger.lessons[-MOST_LESSONS:], *_split_apart(ledger), *_surveyed(ledger)]
+def _rounded(fraction: float | None) -> float | None:
+    return None if fraction is None else round(fraction, 5)
+
+
+def _lessons(ledger: Ledger, every: bool) -> list[Lesson]:
+    told = ledger.lessons if every else ledger.lessons[-MOST_LESSONS:]
+    return [*told, *_split_apart(ledger, every), *_surveyed(ledger)]
 
 
 def _surveyed(ledger: Ledger) -> list[Lesson]:
@@ -173,10 +221,10 @@ def _surveyed(ledger: Ledger) -> list[Lesson]:
     return [Lesson(text, (looks[0].id, looks[-1].id), True)]
 
 
-def _split_apart(ledger: Ledger) -> list[Lesson]:
+def _split_apart(ledger: Ledger, every: bool) -> list[Lesson]:
     """What became of the parts of changes that were taken apart."""
     found = []
-    for split in list(ledger.splits.values())[-MOST_LESSONS:]:
+    for split in list(ledger.splits.values())[0 if every else -MOST_LESSONS :]:
         ends = "; ".join(f"{p.title}: {ledger.item_status.get(p.id, Status.OPEN)}" for p in split.parts)
         evidence = (split.experiment,) if split.experiment else ()
         found.append(Lesson(f"{split.item} was taken apart, since {split.because}. {ends}", evidence, True))
@@ -195,7 +243,7 @@ def _in_flight(ledger: Ledger) -> list[InFlight]:
     return [*ledger.in_flight, InFlight(current.id, current.title, (part,), None, done, (current.id,))]
 
 
-def _next_steps(standings: Sequence[Standing]) -> list[NextStep]:
+def _next_steps(standings: Sequence[Standing], every: bool) -> list[NextStep]:
     order = {Kind.RUNNABLE: 0, Kind.WAITING: 1, Kind.BLOCKED: 2, Kind.DEAD: 3}
     left = sorted((s for s in standings if s.kind in order and not s.final), key=lambda s: order[s.kind])
-    return [NextStep(f"{s.item.title}: {s.because}", s.item.id) for s in left[:12]]
+    return [NextStep(f"{s.item.title}: {s.because}", s.item.id) for s in (left if every else left[:MOST_STEPS])]

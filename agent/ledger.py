@@ -231,6 +231,9 @@ def _took_over(ledger: Ledger, entry: Entry) -> None:
     ledger.in_flight += [from_body(InFlight, each) for each in body.get("in_flight", [])]
     if dirt := body.get("dirt"):
         ledger.known_dirt.add(dirt)
+    if any(each["what"] in ("GPUs", "deployment") for each in body.get("lost", [])):
+        for measured in (ledger.noise, ledger.rooms, ledger.bands, ledger.launch_s, ledger.run_s):
+            measured.clear()  # of other GPUs
     _remember(ledger, f"took over {body['handoff']}")
 
 

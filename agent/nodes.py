@@ -127,7 +127,8 @@ def _tell_orientation(round_: Round) -> None:
 def reconcile_node(state: State, round_: Round) -> State:
     assert round_.orientation is not None
     round_.session.narrator.now("looking at processes, port, GPUs, checkout and environment files")
-    round_.reconciled = reconcile(round_.session, round_.orientation)
+    round_.reconciled = reconcile(round_.session, round_.orientation, check="claims" not in round_.told)
+    round_.told.add("claims")
     round_.orientation = replace(round_.orientation, plan=orient(round_.session).plan)
     return {"following": "decide"}
 

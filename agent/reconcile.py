@@ -1,33 +1,17 @@
-"""Holding what a handoff claims, and what the journal expects, against what a probe saw. Pure."""
+"""Holding what the journal expects against what a probe saw. Pure."""
 
 from __future__ import annotations
 
 import hashlib
-import math
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from optagent.agent.conditions import WORKLOAD, as_value
 from optagent.agent.ledger import Ledger
-from optagent.agent.records import Claim
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.world import World
 
-
-class Outcome(StrEnum):
-    HOLDS = "holds"
-    BROKEN = "does not hold"
-    UNKNOWN = "cannot be checked"
-
-
-@dataclass(frozen=True)
-class Check:
-    """What became of one claim, and what was seen."""
-
-    claim: Claim
-    outcome: Outcome
-    because: str
+GPU_MODEL = "gpu.model"
+"""The fact that names the GPUs in a form that a condition can hold: without blanks."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +51,7 @@ def facts_of(world: World, environment: str, workload: str = "") -> dict[str, st
     if world.gpus:
         facts["gpu.count"] = str(len(world.gpus))
         facts["gpu.name"] = world.gpus[0].name
+        facts[GPU_MODEL] = as_value(world.gpus[0].name)
         facts["gpu.memory_gb"] = f"{world.gpus[0].memory_total_gb:g}"
         if world.gpus[0].compute_capability:
             facts["compute_capability"] = world.gpus[0].compute_capability
@@ -128,89 +113,6 @@ def _checkout(world: World, known_good: Configuration, ledger: Ledger) -> tuple[
     if moved:
         return f"checkout is at {seen.revision[:12]}, not at {known_good.revision[:12]}", ""
     return "", ""
-
-
-def check_claims(claims: Sequence[Claim], world: World, measured: Mapping[str, float], tolerance: float) -> list[Check]:
-    """Each claim with its outcome. `measured` has what was measured since, by metric key; `tolerance` is a fraction."""
-    checks: list[Check] = []
-    for claim in claims:
-        checker = _CHECKERS.get(claim.kind)
-        if checker is None:
-            checks.append(Check(claim, Outcome.UNKNOWN, "nothing to look at"))
-        elif claim.kind == "baseline":
-            checks.append(_baseline(claim, measured, tolerance))
-        else:
-            checks.append(checker(claim, world))
-    return checks
-
-
-def _compare(claim: Claim, seen: str | None, what: str) -> Check:
-    if seen is None:
-        return Check(claim, Outcome.UNKNOWN, f"{what} could not be seen")
-    if seen == claim.expected:
-        return Check(claim, Outcome.HOLDS, f"{what} is {_short(seen)}")
-    return Check(claim, Outcome.BROKEN, f"{what} is {_short(seen)}, not {_short(claim.expected)}")
-
-
-def _short(text: str) -> str:
-    return text[:12] if len(text) in (40, 64) and " " not in text else text
-
-
-def _baseline(claim: Claim, measured: Mapping[str, float], tolerance: float) -> Check:
-    value = measured.get(claim.subject)
-    if value is None:
-        return Check(claim, Outcome.UNKNOWN, "not measured since")
-    try:
-        expected = float(claim.expected)
-    except ValueError:
-        expected = math.nan
-    if not math.isfinite(expected):
-        return Check(claim, Outcome.UNKNOWN, f"{claim.expected!r} is not a number")
-    off = value / expected - 1 if expected else float("inf")
-    outcome = Outcome.HOLDS if abs(off) <= tolerance else Outcome.BROKEN
-    return Check(claim, outcome, f"measured {value:.4g}, {off:+.1%} against the claim")
-
-
-def _version(claim: Claim, world: World) -> Check:
-    return _compare(claim, world.versions.get(claim.subject), claim.subject)
-
-
-def _file(claim: Claim, world: World) -> Check:
-    if claim.subject not in world.files:
-        return Check(claim, Outcome.UNKNOWN, f"{claim.subject} was not looked at")
-    return _compare(claim, world.files[claim.subject] or "missing", claim.subject)
-
-
-def _revision(claim: Claim, world: World) -> Check:
-    return _compare(claim, world.checkout.revision if world.checkout else None, "the checkout's revision")
-
-
-def _checkout_state(claim: Claim, world: World) -> Check:
-    if world.checkout is None:
-        return _compare(claim, None, "the checkout")
-    return _compare(
-        claim, world.checkout.dirty_sha256 if world.checkout.dirty else "clean", "the checkout's uncommitted content"
-    )
-
-
-def _server(claim: Claim, world: World) -> Check:
-    return _compare(claim, "running" if world.port_open else "stopped", "the server")
-
-
-def _gpus(claim: Claim, world: World) -> Check:
-    seen = f"{len(world.gpus)} x {world.gpus[0].name}" if world.gpus else None
-    return _compare(claim, seen, "what is there")
-
-
-_CHECKERS: dict[str, Callable[[Claim, World], Check]] = {
-    "version": _version,
-    "file": _file,
-    "revision": _revision,
-    "checkout": _checkout_state,
-    "server": _server,
-    "gpus": _gpus,
-    "baseline": _version,
-}
 
 
 def sha256(text: str) -> str:

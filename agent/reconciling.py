@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from optagent.agent.checking import Checked, checked_handoff, tell
 from optagent.agent.dead_ends import blame, cause_text, log_evidence, met, retry_condition
+from optagent.agent.elsewhere import NO_BASELINE
 from optagent.agent.errors import OptagentError
 from optagent.agent.orient import Orientation, adopt_configured_baseline, take_over
 from optagent.agent.plan.model import Plan, Status
 from optagent.agent.plan_sync import bring_up_to_date, set_status
-from optagent.agent.reconcile import Check, Findings, Outcome, check_claims, facts_of, find
+from optagent.agent.reconcile import Findings, facts_of, find
 from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Part
 from optagent.agent.session import Session
 from optagent.tools.calls.configuration import Configuration
@@ -25,7 +27,7 @@ class Reconciled:
 
     world: World
     findings: Findings
-    checks: tuple[Check, ...]
+    checked: Checked
     facts: dict[str, str]
 
 
@@ -38,10 +40,16 @@ def probe(session: Session, known_good: Configuration | None = None) -> World:
     ))  # fmt: skip
 
 
-def reconcile(session: Session, orientation: Orientation) -> Reconciled:
-    """Bring the world and the records together."""
-    new = take_over(session, orientation)
-    world = probe(session, known_good_state(session, orientation).configuration)
+def reconcile(session: Session, orientation: Orientation, *, check: bool = True) -> Reconciled:
+    """Bring the world and the records together. With `check` the handoff is held against the world first."""
+    if check:
+        checked = look_at_handoff(session, orientation)
+        new = take_over(session, orientation, checked.lost)
+        if any(difference.what in NO_BASELINE for difference in checked.lost):
+            checked = replace(checked, world=probe(session, known_good_state(session, orientation).configuration))
+    else:
+        checked, new = Checked(probe(session, known_good_state(session, orientation).configuration)), False
+    world = checked.world
     if session.ledger.baseline is None:
         dirty = world.checkout is not None and bool(world.checkout.dirty)
         if not dirty:
@@ -49,9 +57,8 @@ def reconcile(session: Session, orientation: Orientation) -> Reconciled:
             world = probe(session)
     known_good = known_good_state(session, orientation).configuration
     facts = facts_of(world, known_good.environment, session.config.workload.name)
-    checks = check_handoff(session, orientation, world)
-    if new:
-        _tell_checks(session, checks)
+    if check:
+        tell(session, checked, orientation.handoff_path, new=new)
     for pending in session.ledger.in_flight:
         _settle_pending(session, orientation.plan, pending, facts)
     findings = find(world, known_good, session.ledger)
@@ -61,38 +68,24 @@ def reconcile(session: Session, orientation: Orientation) -> Reconciled:
     if session.ledger.baseline is None and not findings.unrecorded:
         adopt_configured_baseline(session, world.checkout.revision if world.checkout else "")
     bring_up_to_date(session, orientation.plan)
-    return Reconciled(world, findings, tuple(checks), facts)
+    return Reconciled(world, findings, checked, facts)
 
 
 def known_good_state(session: Session, orientation: Orientation) -> Baseline:
-    """The journal's baseline; without one, the handoff's; without one, the configured."""
+    """The journal's baseline; without one, that of a handoff which was not taken over yet; without one, the configured."""
     if session.ledger.baseline is not None:
         return session.ledger.baseline
-    if orientation.handoff is not None and orientation.handoff.baseline is not None:
-        return orientation.handoff.baseline
-    return session.baseline()
+    handoff = orientation.handoff
+    if handoff is None or handoff.baseline is None or handoff.id in session.ledger.taken_over:
+        return session.baseline()
+    known = handoff.baseline.configuration.environment in session.config.deployment.environments
+    return handoff.baseline if known else session.baseline()
 
 
-def check_handoff(session: Session, orientation: Orientation, world: World) -> list[Check]:
-    """The latest handoff's claims held against the world and against what was measured since."""
-    if orientation.handoff is None:
-        return []
-    measured: dict[str, float] = {}
-    baseline = session.ledger.baseline
-    if baseline is not None and baseline.measurement is not None and baseline.measurement.verified:
-        measured[baseline.measurement.metric] = baseline.measurement.value
-    return check_claims(orientation.handoff.claims, world, measured, session.config.measuring.baseline_tolerance)
-
-
-def _tell_checks(session: Session, checks: list[Check]) -> None:
-    count = {o: sum(c.outcome is o for c in checks) for o in Outcome}
-    session.narrator.tell(
-        "step", f"handoff held against the world: {count[Outcome.HOLDS]} claims hold, {count[Outcome.BROKEN]} do not, "
-        f"{count[Outcome.UNKNOWN]} cannot be checked by looking",
-    )  # fmt: skip
-    for check in checks:
-        if check.outcome is Outcome.BROKEN:
-            session.narrator.tell("bad", f"{check.claim.id} {check.claim.text}: {check.because}")
+def look_at_handoff(session: Session, orientation: Orientation) -> Checked:
+    """Look at the world, and hold the orientation's handoff against it. Changes nothing."""
+    configuration = known_good_state(session, orientation).configuration
+    return checked_handoff(session, orientation, probe(session, configuration), configuration.environment)
 
 
 def _settle_pending(session: Session, plan: Plan, pending: InFlight, facts: dict[str, str]) -> None:

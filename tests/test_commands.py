@@ -264,6 +264,8 @@ def test_a_recording_is_a_new_file(campaign: Campaign) -> None:
         (("continue", "--stub", "script.jsonl"), "--stub: "),
         (("continue", "--dry-run", "--record", "session.jsonl"), "--record: "),
         (("handoff", "--write", "--check"), "--write --check: "),
+        (("handoff", "--full", "--check"), "--check --full: "),
+        (("handoff", HANDOFF, "--write"), HANDOFF),
         (("continue", "--dry-run", "--stub", "nowhere.jsonl"), "nowhere.jsonl: cannot be read"),
         (("plan", "nowhere.md"), "nowhere.md: this plan cannot be read"),
     ],
@@ -538,6 +540,75 @@ def test_a_handoff_of_ours_holds(recorded: Recorded) -> None:
     done = recorded.campaign.run("handoff", "--check")
     assert done.returncode == 0, done.stdout
     assert "does not hold" not in done.stdout
+
+
+def checked(campaign: Campaign, *words: str) -> dict[str, Any]:
+    done = campaign.run("handoff", *words, "--check", "--json")
+    assert done.returncode in (0, 1), done.stderr
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+def test_a_check_fits_a_screen_shows_its_evidence_and_changes_nothing(recorded: Recorded) -> None:
+    untouched = snapshot(recorded.campaign.folder)
+    done = recorded.campaign.run("handoff", "--check")
+    rows = {(row["kind"], row["id"]): row for row in checked(recorded.campaign)["claims"]}
+    assert snapshot(recorded.campaign.folder) == untouched
+    assert max(map(len, done.stdout.splitlines())) <= 80
+    head = r"handoffs/0002-[\d-]+\.md: \d+ claims: \d+ hold, 0 do not, \d+ cannot be checked"
+    assert re.match(head, " ".join(done.stdout.split()))
+    assert rows["version", "C2"]["evidence"] == ["packages of environment cu128"]
+    assert rows["dead-end", "allreduce-fusion"]["because"] == "it still waits: cuda is 12.8"
+    results = [row["outcome"] for (kind, _), row in rows.items() if kind == "result"]
+    assert set(results) == {"holds"}
+
+
+def test_an_old_handoff_says_what_took_its_place(recorded: Recorded) -> None:
+    latest = checked(recorded.campaign)
+    old = checked(recorded.campaign, str(recorded.campaign.folder / HANDOFF))
+    assert (latest["superseded_by"], latest["notes"]) == (None, [])
+    assert (old["handoff"], old["superseded_by"]) == (HANDOFF, latest["handoff"])
+    shown = recorded.campaign.run("handoff", HANDOFF)
+    assert shown.stdout.startswith("---\nformat: optagent-handoff/1\nid: H0001\n")
+    assert " ".join(shown.stderr.split()) == f"{HANDOFF} is superseded by {latest['handoff']}"
+
+
+def test_all_that_a_handoff_leaves_out_can_be_shown(recorded: Recorded) -> None:
+    untouched = snapshot(recorded.campaign.folder)
+    full = json.loads(recorded.campaign.run("handoff", "--full", "--json").stdout)["content"]
+    assert {d["id"] for d in full["dead_ends"]} == set(recorded.campaign.ledger().dead_ends)
+    assert snapshot(recorded.campaign.folder) == untouched
+
+
+def test_an_edited_handoff_and_one_of_the_same_number_are_noticed(campaign: Campaign) -> None:
+    path = json.loads(campaign.run("handoff", "--write", "--json").stdout)["handoff"]
+    assert checked(campaign)["notes"] == []
+    campaign.edit(path, "cuda is 12.8", "cuda is 12.9")
+    twin = path.replace(".md", "-b.md")
+    shutil.copy(campaign.folder / path, campaign.folder / twin)
+    told = checked(campaign)
+    assert told["handoff"] == twin
+    assert [note.partition(";")[0] for note in told["notes"]] == [
+        "it was edited after it was written", f"{Path(path).name} has the same number"
+    ]  # fmt: skip
+
+
+def test_a_handoff_of_anybody_can_be_checked(campaign: Campaign, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.md"
+    notes.write_text("# Notes\n\n## Current state\n\n- CUDA 12.8\n- CUDA 11.8\n- weights in /data/none/here\n")
+    told = checked(campaign, str(notes))
+    assert [(row["kind"], row["outcome"]) for row in told["claims"]] == [
+        ("version", "holds"), ("version", "does not hold"), ("path", "does not hold")
+    ]  # fmt: skip
+    assert [lost["what"] for lost in told["not_carried_over"]] == ["cuda", "path"]
+    assert refuse(campaign, "handoff", tmp_path / "none.md", "--check").endswith("No such file or directory")
+
+
+@pytest.mark.parametrize("text", ["", "---\nformat: optagent-hand", "---\nformat: optagent-handoff/1\nid: H0002\n"])
+def test_a_half_written_handoff_is_refused(campaign: Campaign, text: str) -> None:
+    (campaign.folder / "handoffs" / "0002-2026-04-01.md").write_text(text)
+    for words in (("continue",), ("handoff", "--check")):
+        assert refuse(campaign, *words).startswith("handoffs/0002-2026-04-01.md:")
 
 
 def test_a_handoff_can_be_written_before_anything_was_done(campaign: Campaign) -> None:

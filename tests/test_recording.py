@@ -15,6 +15,7 @@ from optagent.tools.calls.base import EffectRequest, Request, Result
 from optagent.tools.calls.bench import Bench, Workload
 from optagent.tools.calls.clock import AskTime
 from optagent.tools.calls.configuration import Configuration
+from optagent.tools.calls.facts import LookUp
 from optagent.tools.calls.files import ListFolder, ReadText, WriteText
 from optagent.tools.calls.gate import Evaluate, Examine
 from optagent.tools.calls.logs import ReadLog
@@ -39,6 +40,7 @@ OBSERVATIONS: dict[str, Request] = {
     "read_text": ReadText(path="a.md"),
     "list_folder": ListFolder(path="handoffs"),
     "probe": ProbeWorld(environment="cu128"),
+    "look_up": LookUp(paths=["/a"]),
     "read_log": ReadLog(path="a.log"),
     "list_flags": ListFlags(environment="cu128", names=["tp-size"]),
 }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from optagent.tools import files
 from optagent.tools.calls.bench import Bench, BenchRun
 from optagent.tools.calls.clock import AskTime, TimeTold
+from optagent.tools.calls.facts import LookedUp, LookUp
 from optagent.tools.calls.files import FolderListed, ListFolder, ReadText, TextRead, TextWritten, WriteText
 from optagent.tools.calls.gate import Evaluate, Evaluated, Examine, Examined
 from optagent.tools.calls.logs import LogReading, ReadLog
@@ -94,6 +95,12 @@ class LiveToolbox:
             simulated=kind.simulated,
         )
         return probe(request, self._root, self._address, self._environment_folder(request.environment), around)
+
+    def look_up(self, request: LookUp) -> LookedUp:
+        from optagent.tools.looking_up import look_up
+
+        self._kind.make_ready()
+        return look_up(request, self._root, source_folder(self._root, self._deployment), self._address)
 
     def read_log(self, request: ReadLog) -> LogReading:
         from optagent.tools.logs import read_log

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
 import shutil
+import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -51,6 +53,9 @@ def probe(request: ProbeWorld, root: Path, address: Address, folder: Path, aroun
             checkout=checkout.result(),
             files=files,
             disk_free_gb=_disk_free_gb(root),
+            host="" if around.simulated else socket.gethostname(),
+            user="" if around.simulated else _user(),
+            folder=str(root),
             simulated=around.simulated,
         )
 
@@ -119,6 +124,13 @@ def _file(folder: Path, name: str) -> str | None:
         return file_sha256(inside(folder, name))
     except (OSError, OutsideCampaign):
         return None
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a number that has no name, as in containers
+        return ""
 
 
 def _disk_free_gb(root: Path) -> float | None:

@@ -8,6 +8,7 @@ from typing import TypeVar
 from optagent.tools.calls.base import Request, Result
 from optagent.tools.calls.bench import Bench, BenchRun
 from optagent.tools.calls.clock import AskTime, TimeTold
+from optagent.tools.calls.facts import LookedUp, LookUp
 from optagent.tools.calls.files import FolderListed, ListFolder, ReadText, TextRead, TextWritten, WriteText
 from optagent.tools.calls.gate import Evaluate, Evaluated, Examine, Examined
 from optagent.tools.calls.logs import LogReading, ReadLog
@@ -58,6 +59,9 @@ class RoutedToolbox(ABC):
 
     def probe(self, request: ProbeWorld) -> World:
         return self.call("probe", request, World)
+
+    def look_up(self, request: LookUp) -> LookedUp:
+        return self.call("look_up", request, LookedUp)
 
     def read_log(self, request: ReadLog) -> LogReading:
         return self.call("read_log", request, LogReading)

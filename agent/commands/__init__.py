@@ -135,20 +135,23 @@ def plan(root: Path, file: Path | None, check: bool, why: str | None, as_json: b
 
 
 @cli.command()
+@click.argument("file", type=FILE, required=False)
 @click.option("--write", is_flag=True, help="Write a handoff now, whatever state the campaign is in.")
-@click.option("--check", is_flag=True, help="Hold every claim of the latest handoff against the world.")
+@click.option("--check", is_flag=True, help="Hold every claim against the world and the journal, with the evidence.")
+@click.option("--full", is_flag=True, help="Show all that the journal holds; written handoffs are kept short.")
 @as_json
 @click.pass_obj
-def handoff(root: Path, write: bool, check: bool, as_json: bool) -> int:
+def handoff(root: Path, file: Path | None, write: bool, check: bool, full: bool, as_json: bool) -> int:
     """Show the latest handoff, write a new one, or check it.
 
-    Exit status of --check: 0 when nothing is found broken, 1 when a claim does not hold.
+    FILE is another handoff, of this campaign or of anybody. Exit status of --check: 0 when nothing is found broken, 1 when a
+    claim does not hold.
 
     Example: optagent handoff --check
     """
     from optagent.agent.commands.handing_off import handle_handoff
 
-    return handle_handoff(root, write=write, check=check, as_json=as_json)
+    return handle_handoff(root, file, write=write, check=check, full=full, as_json=as_json)
 
 
 @cli.command()

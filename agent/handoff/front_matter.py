@@ -41,9 +41,10 @@ def find_front_matter(text: str, name: str) -> FrontMatter | None:
     end = next((n for n, line in enumerate(lines[1:], start=1) if line.rstrip() == "---"), None)
     inside = lines[1:end]
     claim = next(((n, m) for n, line in enumerate(inside) if (m := _FORMAT_LINE.match(line))), None)
-    if claim is None:
+    begun = end is None and f"format: {FORMAT}".startswith("\n".join(inside).strip())
+    if claim is None and not begun:
         return None
-    if end is None:
+    if end is None or claim is None:
         raise BadInput(name, "the front matter is cut off: no line of --- closes it. Restore the file", len(lines))
     return FrontMatter("\n".join(line.rstrip("\r") for line in inside), claim[1][1], claim[0] + 2)
 

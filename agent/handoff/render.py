@@ -18,6 +18,7 @@ from optagent.tools.calls.configuration import Configuration, flag_arguments
 if TYPE_CHECKING:
     from jinja2 import Template
 
+LONGEST = 1_500
 _ODD_LINE_ENDS = "\r\x85\u2028\u2029"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -32,7 +33,8 @@ def front_matter(handoff: Handoff) -> str:
     import yaml
 
     body = _clean({"format": FORMAT, **to_body(replace(handoff, structured=True))})
-    body = {k: [_Row(v) for v in value] if k == "attempts" else value for k, value in body.items()}
+    body = {k: [_Row(v) for v in value] if k in _IN_ROWS else value for k, value in body.items()}
+    _share_files(body)
     text: str = yaml.dump(
         body, Dumper=_dumper(), sort_keys=False, allow_unicode=True, default_flow_style=False, width=10**9
     )
@@ -43,14 +45,28 @@ class _Row(dict[str, Any]):
     """A mapping that is written on one line: there can be many of them."""
 
 
+_IN_ROWS = ("claims", "lessons", "attempts", "dead_ends", "next_steps", "left_out")
+
+
+class _Shared(_Row):
+    """A row that is written once and referred to after that."""
+
+
+def _share_files(body: dict[str, Any]) -> None:
+    """Write the environment files once where the first baseline has the same as the best one."""
+    held = [body.get(name, {}).get("configuration", {}) for name in ("first_baseline", "baseline")]
+    if held[0].get("files") and held[0]["files"] == held[1].get("files"):
+        held[0]["files"] = held[1]["files"] = _Shared(held[1]["files"])
+
+
 @cache
 def _dumper() -> Any:
-    """Writes lists of single values and rows on one line, and nothing by reference."""
+    """Writes lists of single values and rows on one line, and nothing by reference but what is shared."""
     import yaml
 
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, data: Any) -> bool:
-            return True
+            return not isinstance(data, _Shared)
 
     def row(dumper: Dumper, data: _Row) -> yaml.Node:
         return dumper.represent_mapping("tag:yaml.org,2002:map", data.items(), flow_style=True)
@@ -66,6 +82,7 @@ def _dumper() -> Any:
 
     Dumper.add_representer(str, text)
     Dumper.add_representer(_Row, row)
+    Dumper.add_representer(_Shared, row)
     Dumper.add_representer(list, sequence)
     return Dumper
 
@@ -131,11 +148,16 @@ def _baseline(baseline: Baseline) -> str:
 def _settings(configuration: Configuration) -> str:
     words = flag_arguments(configuration.flags)
     words += [f"{k}={v}" for k, v in configuration.env.items()] + [f"file {name}" for name in configuration.files]
-    return f"`{code(' '.join(words))}`" if words else "no settings"
+    return f"`{code(clip(' '.join(words)))}`" if words else "no settings"
 
 
 def _change(change: Change) -> str:
-    return f"`{code(describe(change))}`"
+    return f"`{code(clip(describe(change)))}`"
+
+
+def clip(text: str, length: int = LONGEST) -> str:
+    """Text for people in bounded length; the front matter has all of it."""
+    return text if len(text) <= length else text[: length - 1] + "…"
 
 
 def _effect(attempt: Attempt) -> str:

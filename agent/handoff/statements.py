@@ -26,6 +26,7 @@ _RATE = re.compile(
 _COMMIT = re.compile(
     r"(?:\bcommits?\b|\bHEAD\b|\bsha\b|\brev(?:ision)?\b|\bat\b)[\s:@(]*`?([0-9a-f]{7,40})\b`?", re.IGNORECASE
 )
+_HEAD = re.compile(r"\bHEAD\b(?:\s+is)?(?:\s+at)?[\s:@(]*`?([0-9a-f]{7,40})\b")
 _HASH = re.compile(r"(?<![\w./-])((?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,40})(?![\w./-])")
 _BRANCH = re.compile(
     r"\bbranch\b\*{0,2}[\s:|;]*\*{0,2}\s*(?:`([\w./-]{1,100})`|((?=[\w.]*[/-])[\w./-]{1,100}\w|main\b|master\b))",
@@ -37,6 +38,20 @@ _SERVER = re.compile(
 _RUNNING = re.compile(r"\b(?:running|is up|serving|listening|live|listens)\b", re.IGNORECASE)
 _STOPPED = re.compile(r"\b(?:stopped|not running|is down|killed|shut down|exited|crashed|no server)\b", re.IGNORECASE)
 _LOG = re.compile(r"(?<![\w:/])((?:~|\.{0,2})/?(?:[\w.@+-]+/)*[\w.@+-]+\.log)\b")
+_GPUS = re.compile(
+    r"(?<![\w.])(\d{1,3})\s*[x×]\s*((?:NVIDIA\s+|AMD\s+)?(?:[ABHL]\d{2,3}S?|GB\d{3}|MI\d{3}X?|RTX(?:[ -](?:PRO|A?\d{4}))+)"
+    r"(?:[ -](?:SXM\d?|PCIe|NVL|HBM\d\w?|\d+\s?GB|Blackwell|Server Edition|Workstation Edition))*)\b",
+    re.IGNORECASE,
+)
+_FREE = re.compile(r"(\d{1,6}(?:\.\d+)?)\s*([GT])i?B\s+(?:of\s+disk\s+)?(?:are\s+|is\s+)?free\b", re.IGNORECASE)
+_PATCH = re.compile(r"(?<![\w:/])((?:~|\.{0,2})/?(?:[\w.@+-]+/)*[\w.@+-]+\.(?:diff|patch))\b")
+_APPLIED = re.compile(r"\bappl(?:ied|ies)\b", re.IGNORECASE)
+_NOT_APPLIED = re.compile(r"\b(?:not|un|never)[ -]?(?:yet )?(?:been )?applied|backed out|taken out\b", re.IGNORECASE)
+_RESULT = re.compile(r"(?<![\w:/])((?:~|\.{0,2})/?(?:[\w.@+-]+/)+[\w.@+-]+\.jsonl?)\b")
+_PATH = re.compile(
+    r"(?<![\w/.~:])((?:~|/(?:home|data|mnt|opt|srv|root|scratch|models?|workspace|raid|nfs|lustre|gpfs))(?:/[\w.@+-]+)+)"
+)
+"""A path that is a place of a file system and not of an API: by the folder that it begins in."""
 
 _CLAUSE = re.compile(
     r"\b(?P<word>unless|until|when|once|requires?|needs?|retry (?:after|with|on|when|if)|revisit (?:after|with|on|when|if)|"
@@ -81,7 +96,10 @@ class Guess(NamedTuple):
 
 def guesses(text: str) -> Iterator[Guess]:
     """Everything in `text` that could be looked at; a statement without anything of the kind is a plain note."""
-    found = dict.fromkeys([*_versions(text), *_rates(text), *_revisions(text), *_servers(text), *_logs(text)])
+    found = dict.fromkeys([
+        *_versions(text), *_rates(text), *_revisions(text), *_servers(text), *_logs(text), *_gpus(text), *_disk(text),
+        *_patches(text), *_results(text), *_paths(text),
+    ])  # fmt: skip
     yield from found or [Guess("note")]
 
 
@@ -141,9 +159,10 @@ def _rates(text: str) -> Iterator[Guess]:
 
 
 def _revisions(text: str) -> Iterator[Guess]:
+    head = {m[1] for m in _HEAD.finditer(text)}
     for match in (*_COMMIT.finditer(text), *_HASH.finditer(text)):
         if re.search(r"\d", match[1]):
-            yield Guess("revision", "", match[1])
+            yield Guess("revision", "" if match[1] in head else "commit", match[1])
     for match in _BRANCH.finditer(text):
         yield Guess("revision", "branch", match[1] or match[2])
 
@@ -158,3 +177,36 @@ def _servers(text: str) -> Iterator[Guess]:
 def _logs(text: str) -> Iterator[Guess]:
     for match in _LOG.finditer(text):
         yield Guess("log", match[1])
+
+
+def _gpus(text: str) -> Iterator[Guess]:
+    for match in _GPUS.finditer(text):
+        yield Guess("gpus", "", f"{match[1]} x {match[2].strip()}")
+
+
+def _disk(text: str) -> Iterator[Guess]:
+    for match in _FREE.finditer(text):
+        if re.search(r"\bdisk|\bspace|\bstorage|\bnvme", text, re.IGNORECASE):
+            yield Guess("disk", "", f"{float(match[1]) * (1000 if match[2] in 'tT' else 1):g}")
+
+
+def _patches(text: str) -> Iterator[Guess]:
+    for match in _PATCH.finditer(text):
+        after = re.split(r"[,;]", text[match.end() :], maxsplit=1)[0]
+        said = after if _APPLIED.search(after) else text
+        expected = "not applied" if _NOT_APPLIED.search(said) else "applied" if _APPLIED.search(said) else ""
+        yield Guess("patch", match[1], expected) if expected else Guess("path", match[1])
+
+
+def _results(text: str) -> Iterator[Guess]:
+    rates = {match[1] for match in _RATE.finditer(text)}
+    claimed = f"output_throughput={next(iter(rates))}" if len(rates) == 1 else ""
+    for match in _RESULT.finditer(text):
+        yield Guess("result", match[1], claimed)
+
+
+def _paths(text: str) -> Iterator[Guess]:
+    for match in _PATH.finditer(text):
+        path = match[1].rstrip(".")
+        if not path.endswith((".log", ".json", ".jsonl", ".diff", ".patch")):
+            yield Guess("path", path)

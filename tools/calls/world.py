@@ -70,6 +70,7 @@ class World(Result):
     """What the probe saw. None means not there or not looked at, never zero.
 
     `versions` names what the environment runs on, for example cuda, torch, sglang, nccl, flashinfer, python, driver.
+    `host`, `user` and `folder` say where the campaign lies; a simulated machine has no name.
     """
 
     port_open: bool = False
@@ -81,4 +82,7 @@ class World(Result):
     checkout: CheckoutSeen | None = None
     files: dict[str, str | None] = {}
     disk_free_gb: float | None = None
+    host: str = ""
+    user: str = ""
+    folder: str = ""
     simulated: bool = False
