@@ -16,7 +16,11 @@ class JournalTooNew(JournalFailure):
 
 
 class JournalBroken(JournalFailure):
-    """The file is not a journal or is damaged: restore it from a copy, nothing here repairs it."""
+    """The file is not a journal or is damaged: restore it from a copy, or save what can be read of it."""
+
+
+class JournalLost(JournalFailure):
+    """Entries that were on disk are not there any more: put the latest files back, or go on without them knowingly."""
 
 
 class JournalReadOnly(JournalFailure):
@@ -41,3 +45,8 @@ class RecordingBroken(ToolFailure):
 
 class ReplayDiverged(ToolFailure):
     """A replay asked something else than the recording has at that place."""
+
+
+class MachineExhausted(ToolFailure):
+    """The machine has no room, no more open files, or takes no writes: mend that and try again. It says nothing about what
+    was tried."""

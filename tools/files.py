@@ -11,6 +11,7 @@ from pathlib import Path
 from optagent.tools.calls.files import FolderListed, ListFolder, ReadText, TextRead, TextWritten, WriteText
 from optagent.tools.calls.server import FilesInstalled
 from optagent.tools.paths import OutsideCampaign, inside
+from optagent.tools.syncing import sync
 
 LARGEST_TEXT_BYTES = 4 * 1024 * 1024
 """Plans, handoffs and configuration files are far smaller; what is larger is not one of them."""
@@ -105,7 +106,7 @@ def replace_file(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    sync(target.parent)
 
 
 def file_sha256(path: Path) -> str | None:
@@ -142,14 +143,6 @@ def _put_back(path: Path, content: bytes | None) -> None:
             path.unlink(missing_ok=True)
         else:
             replace_file(path, content)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _reason(path: str, error: Exception) -> str:
