@@ -90,6 +90,34 @@ def save_commit(checkout: Checkout, commit: str) -> str:
     return ref
 
 
+def tidy_kept(checkout: Checkout, target: str) -> str | None:
+    """Take from the branch of kept changes what was not made here: commits on top of ours, or another history in their
+    place. They are saved, and the branch that holds them is returned; None when there was nothing to take.
+
+    Otherwise the next change that is kept would be merged with them, and nobody would have measured that.
+    """
+    tip = checkout.commit_of(KEPT)
+    if tip is None or tip == target or is_ancestor(checkout, tip, target):
+        return None
+    ours = _last_of_ours(checkout, tip, target) if is_ancestor(checkout, target, tip) else target
+    if ours == tip:
+        return None
+    saved = save_commit(checkout, tip)
+    if checkout.head_ref() == KEPT:
+        checkout.run("checkout", "--quiet", "--detach")
+    set_branch(checkout, KEPT, ours, before=tip)
+    return saved
+
+
+def is_ancestor(checkout: Checkout, older: str, newer: str) -> bool:
+    return checkout.attempt("merge-base", "--is-ancestor", older, newer).status == 0
+
+
+def _last_of_ours(checkout: Checkout, tip: str, target: str) -> str:
+    listed = checkout.text("rev-list", "--first-parent", f"{target}..{tip}").split()
+    return next((commit for commit in listed if trailer(checkout, commit, KEY)), target)
+
+
 def _save_detached(checkout: Checkout, head: str) -> str | None:
     held = checkout.text("for-each-ref", "--count=1", f"--contains={head}", "--format=%(refname)")
     return None if held else save_commit(checkout, head)

@@ -11,6 +11,8 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from optagent.tools.exhausted import stop_if_told
+
 MARKER = "OPTAGENT_GIT"
 """In the environment of every git we start, with the checkout's path: so one that outlived us can be recognised."""
 
@@ -106,6 +108,7 @@ class Checkout:
         """What git prints. Raises CheckoutProblem with git's reason when it fails."""
         output = self.attempt(*arguments, index=index, stdin=stdin, date=date)
         if output.status != 0:
+            stop_if_told(output.stderr, f"git {arguments[0]} in {self.top}")
             raise CheckoutProblem(f"git {arguments[0]} in {self.top}: {output.reason()}")
         return output.stdout
 

@@ -226,7 +226,7 @@ def init(root: Path, directory: str, name: str | None) -> int:
 def main() -> None:
     """Run the command; errors that a person can act on become one line and an exit status."""
     from optagent.agent.errors import OptagentError
-    from optagent.tools.errors import ReplayDiverged, ToolFailure
+    from optagent.tools.errors import MachineExhausted, ReplayDiverged, ToolFailure
 
     try:
         sys.exit(cli.main(prog_name="optagent", standalone_mode=False))
@@ -239,10 +239,26 @@ def main() -> None:
         _stop(str(error), error.exit_status)
     except ReplayDiverged as error:
         _stop(str(error), 1)
+    except MachineExhausted as error:
+        _stop(str(error), 1)
     except ToolFailure as error:
         _stop(str(error), 2)
+    except OSError as error:
+        _stop_if_exhausted(error)
     except (KeyboardInterrupt, click.Abort):
         _stop("interrupted; `optagent continue` goes on from here", 130)
+
+
+def _stop_if_exhausted(error: OSError) -> None:
+    """One line for a full disk and the like; any other error of this kind is a mistake of ours, and is shown whole."""
+    from optagent.tools.errors import MachineExhausted
+    from optagent.tools.exhausted import stop_if_exhausted
+
+    try:
+        stop_if_exhausted(error)
+    except MachineExhausted as exhausted:
+        _stop(str(exhausted), 1)
+    raise error
 
 
 def _stop(message: str, status: int) -> None:
