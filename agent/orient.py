@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -77,8 +78,13 @@ def has_prompts(session: Session) -> bool:
 def latest_handoff(session: Session) -> str:
     """The path of the newest handoff by its number, then by its name; "" when there is none."""
     folder = session.config.handoffs
-    names = [n for n in session.toolbox.list_folder(ListFolder(path=folder)).names if n.lower() != "readme.md"]
-    return str(PurePosixPath(folder) / max(names, key=_handoff_order)) if names else ""
+    latest = newest(session.toolbox.list_folder(ListFolder(path=folder)).names)
+    return str(PurePosixPath(folder) / latest) if latest else ""
+
+
+def newest(names: Sequence[str]) -> str | None:
+    """Which of these files is the newest handoff, None when none is one."""
+    return max((n for n in names if n.lower() != "readme.md"), key=_handoff_order, default=None)
 
 
 def _handoff_order(name: str) -> tuple[int, str]:

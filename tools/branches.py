@@ -25,6 +25,21 @@ def experiment_branch(checkout: Checkout, experiment: str) -> str:
     return ref
 
 
+def experiment_branches(checkout: Checkout) -> list[str]:
+    """The full names of all branches of experiments that are there."""
+    listed = checkout.text("for-each-ref", "--format=%(refname)", _PREFIX).split()
+    return [ref for ref in listed if ref != KEPT and not ref.startswith(SAVED)]
+
+
+def set_branch_aside(checkout: Checkout, ref: str) -> str | None:
+    """Give the branch, which must not be checked out, a name among the saved ones; None when it is gone."""
+    if (tip := checkout.commit_of(ref)) is None:
+        return None
+    saved = save_commit(checkout, tip)
+    delete_branch(checkout, ref, tip)
+    return saved
+
+
 def short(ref: str) -> str:
     """The name of a branch as git prints it."""
     return ref.removeprefix("refs/heads/")

@@ -127,6 +127,16 @@ class JournalStore:
                 raise
             return store
 
+    @classmethod
+    def open_copy(cls, path: Path, schema: Schema = SCHEMA) -> JournalStore:
+        """A copy in memory of the journal at `path`, to which nobody may be writing. It leaves no trace on disk."""
+        from optagent.tools.sqlite_copies import opened_copy
+
+        with _translated(path), opened_copy(path) as connection:
+            version = _check_schema(connection, path, schema)
+            copy = copy_in_memory(connection, version, schema) if version else _empty(path, schema)
+            return cls(path, copy, read_only=True)
+
     def append(self, kind: str, body: Mapping[str, Any], key: str | None = None, at: str | None = None) -> Entry:
         return self.append_all([Draft(kind, body, key, at)])[0]
 

@@ -208,6 +208,24 @@ def replay(recording: Path, as_json: bool) -> int:
 
 
 @cli.command()
+@click.option("--repair", is_flag=True, help="Say what can be repaired, and do it when that is confirmed.")
+@click.option("--yes", is_flag=True, help="With --repair: do it without asking.")
+@as_json
+@click.pass_obj
+def doctor(root: Path, repair: bool, yes: bool, as_json: bool) -> int:
+    """Say what state the campaign is in, with a remedy for every problem.
+
+    Without --repair nothing on disk changes. With it, what is damaged is kept under another name. Exit status: 0 nothing is
+    wrong, 1 something is, 2 repairs were not confirmed, 4 another process holds the campaign.
+
+    Example: optagent doctor --repair
+    """
+    from optagent.agent.commands.doctor import doctor as examine
+
+    return examine(root, repair=repair, yes=yes, as_json=as_json)
+
+
+@cli.command()
 @click.argument("directory", metavar="DIR")
 @click.option("--name", help="Name of the campaign (default: the folder's).")
 @click.pass_obj
