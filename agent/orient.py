@@ -108,6 +108,12 @@ def take_over(session: Session, orientation: Orientation) -> bool:
     handoff = orientation.handoff
     if handoff is None or handoff.id in session.ledger.taken_over or handoff.id in session.ledger.handoffs:
         return False
+    if any(key.startswith(f"handoff:{handoff.id}:") for key in session.ledger.pending):
+        # Written by ourselves, and killed before that was noted: what it tells is in the journal already.
+        session.note(
+            "handoff", {"id": handoff.id, "path": orientation.handoff_path, "ended": handoff.ended}, handoff.id
+        )
+        return False
     dirt = [c.expected for c in handoff.claims if c.kind == "checkout" and c.expected != "clean"]
     drafts = [Draft("took-over", {
         "handoff": handoff.id, "path": orientation.handoff_path, "structured": handoff.structured,

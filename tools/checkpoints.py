@@ -28,6 +28,11 @@ def open_checkpoints(path: Path) -> Connection:
         damaged = True
     if damaged:
         connection.close()
-        set_aside(path, DAMAGED)
-        connection = connect(path, check_same_thread=False)
+        return made_anew(path)
     return connection
+
+
+def made_anew(path: Path) -> Connection:
+    """A connection to an empty file; the one that is there, which nobody may have open, is moved aside."""
+    set_aside(path, DAMAGED)
+    return connect(path, check_same_thread=False)

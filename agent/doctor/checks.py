@@ -31,7 +31,7 @@ LEAST_FREE_GB = 1.0
 
 def _configuration(patient: Patient) -> Line:
     if patient.config is None:
-        return problem("configuration", patient.config_problem, "mend optagent.toml at that place")
+        return problem("configuration", patient.config_problem, "mend that setting")
     return fine("configuration", f"optagent.toml can be used (campaign {patient.config.name})")
 
 
@@ -129,7 +129,7 @@ def _checkout(patient: Patient) -> Line:
     source = patient.source
     if source is None:
         return fine("checkout", "the deployment names none")
-    if not source.exists() and patient.config.deployment.kind == "simulator":
+    if not (source.exists() or wanted_revision(patient)) and patient.config.deployment.kind == "simulator":
         return fine("checkout", "the simulated one is made by the first sitting")
     seen = look_at_checkout(source)
     if seen is None or seen.problem:
