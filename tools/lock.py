@@ -107,6 +107,8 @@ def left_behind(path: Path) -> Holder | None:
     fd = _open(path, os.O_RDONLY)
     try:
         return _described(fd) if _try_lock(fd, fcntl.LOCK_SH, path) else None
+    except OSError as error:
+        raise LockUnusable(f"{path} cannot be read: {error.strerror}; move it away and try again") from error
     finally:
         os.close(fd)
 

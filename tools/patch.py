@@ -241,5 +241,7 @@ def _restore(checkout: Checkout, request: RestoreCheckout, killed: bool) -> Chec
 def _commit(checkout: Checkout, name: str) -> str:
     commit = checkout.commit_of(name)
     if commit is None:
-        raise CheckoutProblem(f"{checkout.top} has no commit {name!r}")
+        raise CheckoutProblem(
+            f"{checkout.top} has no commit {name!r}: fetch it, or put the repository back from a copy"
+        )
     return commit

@@ -133,6 +133,15 @@ class Campaign:
         assert done.returncode == int(any(line["state"] == "problem" for line in states.values())), done.stderr
         return states
 
+    def stopped(self, done: subprocess.CompletedProcess[str], status: int, *says: str) -> None:
+        """It ended with one line that says these things, and no other noise."""
+        assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
+        last = done.stderr.strip().splitlines()[-1]
+        assert last.startswith("optagent: "), done.stderr
+        assert "Traceback" not in done.stderr
+        for words in says:
+            assert words in last, last
+
     def until(self, sitting: subprocess.Popen[str], reached: Callable[[Ledger], bool]) -> None:
         """Wait until the journal says so. The sitting must not end before it."""
         deadline = time.monotonic() + WAIT_S
@@ -179,18 +188,8 @@ def campaign(two_steps: Path, tmp_path: Path) -> Campaign:
     return Campaign(tmp_path / "campaign", free_port())
 
 
-def stopped(done: subprocess.CompletedProcess[str], status: int, *says: str) -> None:
-    """It ended with one line that says these things, and no other noise."""
-    assert done.returncode == status, (done.returncode, done.stdout, done.stderr)
-    last = done.stderr.strip().splitlines()[-1]
-    assert last.startswith("optagent: "), done.stderr
-    assert "Traceback" not in done.stderr
-    for words in says:
-        assert words in last, last
-
-
-def went_on(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    """It ended in order; what it said."""
-    assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
-    told: dict[str, Any] = json.loads(done.stdout)
-    return told
+@pytest.fixture
+def nowhere(tmp_path: Path) -> Campaign:
+    """A folder without a campaign."""
+    (tmp_path / "nowhere").mkdir()
+    return Campaign(tmp_path / "nowhere", free_port())
