@@ -8,6 +8,7 @@ from __future__ import annotations
 from optagent.agent.cells import Cell, Wanted, next_cell
 from optagent.agent.change import Change
 from optagent.agent.dead_ends import cause_text, log_evidence
+from optagent.agent.errors import OptagentError
 from optagent.agent.experiments import (
     BASELINE,
     BUNDLE,
@@ -222,6 +223,10 @@ def arrange(session: Session, configuration: Configuration, key: str) -> None:
         back = session.toolbox.restore_checkout(RestoreCheckout(
             key=f"{key}:checkout", revision=configuration.revision, reason="launch",
         ))  # fmt: skip
+        if back.problem:
+            raise OptagentError(
+                f"the source checkout could not be brought to {configuration.revision[:12]}: {back.problem}"
+            )
         if back.saved_branch:
             session.narrator.tell(
                 "note", f"somebody edited the checkout meanwhile; that work is on branch {back.saved_branch}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
+from sqlite3 import Connection, DatabaseError
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -18,10 +19,14 @@ from langgraph.types import Command, interrupt
 
 from optagent.agent import nodes
 from optagent.agent.nodes import Round, State
-from optagent.tools.checkpoints import open_checkpoints
+from optagent.tools.checkpoints import made_anew, open_checkpoints
+from optagent.tools.exhausted import stop_if_exhausted
 
 RECURSION_LIMIT = 1_000_000
 """Super-steps of one sitting. What bounds a sitting are its own budgets, not this."""
+
+UNREADABLE = (DatabaseError, ValueError, TypeError, KeyError, AttributeError)
+"""What reading a checkpoint raises whose content is damaged: LangGraph and its serializer have no error of their own."""
 
 NODES: dict[str, Callable[[State, Round], State]] = {
     "orient": nodes.orient_node,
@@ -94,14 +99,27 @@ def run(round_: Round, checkpoints: Path | None, thread: str, earlier: str | Non
     """
     if checkpoints is None:
         return _invoke(build(_in_memory()), round_, thread, None)
-    with closing(open_checkpoints(checkpoints)) as connection:
+    connection = open_checkpoints(checkpoints)
+    try:
+        asks = _stands_at_a_question(connection, earlier)
+    except UNREADABLE as error:
+        stop_if_exhausted(error, checkpoints)
+        connection.close()
+        connection, asks = made_anew(checkpoints), False
+    with closing(connection):
         saver = SqliteSaver(connection)
         graph = build(saver)
-        waiting = earlier if earlier and graph.get_state(_config(earlier)).next == ("ask",) else None
+        waiting = earlier if asks else None
         state = _invoke(graph, round_, waiting or thread, waiting)
         if earlier and not waiting:
             saver.delete_thread(earlier)
         return state
+
+
+def _stands_at_a_question(connection: Connection, earlier: str | None) -> bool:
+    """Raises one of UNREADABLE where the checkpoints make no sense, which the journal does not need."""
+    state = build(SqliteSaver(connection)).get_state(_config(earlier or "none"))
+    return bool(earlier) and state.next == ("ask",)
 
 
 def _in_memory() -> BaseCheckpointSaver[Any]:

@@ -104,6 +104,12 @@ def latest_handoff(session: Session) -> str:
     return str(PurePosixPath(session.config.handoffs) / names[-1]) if names else ""
 
 
+def newest(names: Sequence[str]) -> str | None:
+    """Which of these files is the newest handoff, None when none is one."""
+    found = handoffs_in(names)
+    return found[-1] if found else None
+
+
 def load_handoff(session: Session, path: str) -> Handoff:
     return _read(session, path)[0]
 
@@ -133,6 +139,11 @@ def take_over(session: Session, orientation: Orientation, lost: Sequence[Differe
     """
     handoff, ledger = orientation.handoff, session.ledger
     if handoff is None:
+        return False
+    if any(key.startswith(f"handoff:{handoff.id}:") for key in ledger.pending):
+        # Written by ourselves, and killed before that was noted: what it tells is in the journal already.
+        body = {"id": handoff.id, "path": orientation.handoff_path, "ended": handoff.ended, "written": handoff.written}
+        session.note("handoff", body, handoff.id)
         return False
     if is_known(session, handoff):
         _note_moved(session, handoff, orientation.handoff_path, lost)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from optagent.agent.plan.model import Plan, Status
+from optagent.agent.plan.model import Item, Plan, Status
 from optagent.agent.plan.owner import edited_by_owner
 from optagent.agent.plan.read import read_plan
 from optagent.agent.plan.write import with_status
@@ -39,7 +39,7 @@ def write_statuses(session: Session, statuses: Mapping[str, Status]) -> None:
         path = session.config.plan
         session.narrator.tell("note", f"{path} could not be brought up to date; the journal has the statuses")
         return
-    shown = {i.id: i.status for i in read_plan(text).items if i.id in statuses}
+    shown = {i.id: i.status for i in read_plan(text).items if i.id in statuses and not _stopped_by_owner(session, i)}
     if any(session.ledger.plan_written.get(item) != status for item, status in shown.items()):
         session.note("plan-written", {"statuses": shown})
 
@@ -51,13 +51,24 @@ def _write_once(session: Session, statuses: Mapping[str, Status]) -> str | None:
     if read.text is None:
         return None
     text = read.text
+    stopped = [item.id for item in read_plan(text).items if item.id in statuses and _stopped_by_owner(session, item)]
     for item, status in statuses.items():
-        text = with_status(text, item, status, session.ledger.item_result.get(item, ""))
+        if item in stopped:
+            session.narrator.tell(
+                "note", f"{item} was changed in {path} meanwhile: its owner's word stays, not {status}"
+            )
+        else:
+            text = with_status(text, item, status, session.ledger.item_result.get(item, ""))
     if text == read.text:
         return text
     key = f"{session.ledger.sitting}:plan:{session.ledger.seq}:{(read.sha256 or '')[:12]}"
     done = session.toolbox.write_text(WriteText(key=key, path=path, text=text, expect_sha256=read.sha256))
     return text if done.written else None
+
+
+def _stopped_by_owner(session: Session, item: Item) -> bool:
+    """Whether the owner has dropped or parked the item since its status was written, perhaps while it was being tried."""
+    return item.status in (Status.DROPPED, Status.PARKED) and edited_by_owner(item, session.ledger.plan_written)
 
 
 def bring_up_to_date(session: Session, plan: Plan) -> None:

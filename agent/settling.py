@@ -204,7 +204,11 @@ def _kept(session: Session, experiment: Experiment) -> Baseline:
         kept = session.toolbox.keep_patch(KeepPatch(key=f"{experiment.id}:keep", experiment=experiment.id))
         if kept.problem or kept.revision is None:
             raise OptagentError(f"the patch of {experiment.id} could not be merged: {kept.problem}")
-        candidate = replace(candidate, revision=kept.revision)
+        if kept.revision != candidate.revision:
+            session.narrator.tell("note", "it was merged with changes that it was not measured with: measured anew")
+            return Baseline(
+                replace(candidate, revision=kept.revision), None, f"with {experiment.title} ({experiment.id})"
+            )
     return Baseline(
         candidate, _measured(session, experiment, "candidate"), f"with {experiment.title} ({experiment.id})"
     )

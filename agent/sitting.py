@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from optagent.agent.decide import Decision, Verb, decide
-from optagent.agent.errors import INTERRUPTED, OptagentError
+from optagent.agent.errors import INTERRUPTED, BadInput, OptagentError
 from optagent.agent.ids import next_id
 from optagent.agent.nodes import Round, hand_over, situation_of
 from optagent.agent.orient import load_plan, orient
@@ -18,7 +18,8 @@ from optagent.agent.situation import Situation
 from optagent.agent.total_gain import total_gain
 from optagent.tools.calls.server import Stop
 from optagent.tools.calls.world import ProbeWorld
-from optagent.tools.errors import JournalUnavailable, ReplayDiverged, ReplayStopped, ToolFailure
+from optagent.tools.errors import MachineExhausted, ReplayDiverged, ReplayStopped, ToolFailure
+from optagent.tools.exhausted import stop_if_exhausted
 from optagent.tools.recording import RecordingToolbox
 from optagent.tools.stop_request import Interrupted
 
@@ -60,11 +61,23 @@ def run_sitting(session: Session, checkpoints: Path | None) -> Ended:
         return _break_off(session, round_, asked, steps)
     except BaseException as error:
         _stop_whatever_runs(session)
-        if isinstance(error, JournalUnavailable):
-            raise OptagentError(str(error)) from error
-        raise
+        if (stop := _as_stop(error, checkpoints)) is None:
+            raise
+        raise stop from error
     session.note("sitting-ended", {"id": sitting}, sitting)
     return _ended(session, round_, state.get("steps", 0), state.get("ended", ""))
+
+
+def _as_stop(error: BaseException, checkpoints: Path | None) -> OptagentError | None:
+    """What a sitting that has begun ends with where a person can put it right, None for every other error."""
+    try:
+        if isinstance(error, Exception):
+            stop_if_exhausted(error, checkpoints or "")
+    except MachineExhausted as exhausted:
+        return OptagentError(str(exhausted))
+    if isinstance(error, ToolFailure | BadInput):
+        return OptagentError(str(error))
+    return None
 
 
 def _ended(session: Session, round_: Round, steps: int, ended: str) -> Ended:

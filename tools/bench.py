@@ -20,6 +20,7 @@ from optagent.tools.bench_judging import (
 )
 from optagent.tools.bench_progress import Progress, Report
 from optagent.tools.calls.bench import Bench, BenchRun
+from optagent.tools.exhausted import stop_if_exhausted, stop_if_told
 from optagent.tools.files import replace_file
 
 KEY = "optagent_key"
@@ -66,6 +67,8 @@ def run_bench(
         began = time.monotonic()
         result = _put_on(request, result_file, load, Progress(report, request.workload.num_prompts))
     except (LoadFailed, OSError) as error:
+        stop_if_exhausted(error, request.result_file)
+        stop_if_told(str(error), request.result_file)
         reason = str(error) if alive() else f"{DIED}: {error}"
         return _invalid(request, reason, simulated, round(time.monotonic() - began, 3))
     run = _judged(request, result, simulated)

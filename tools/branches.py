@@ -25,6 +25,21 @@ def experiment_branch(checkout: Checkout, experiment: str) -> str:
     return ref
 
 
+def experiment_branches(checkout: Checkout) -> list[str]:
+    """The full names of all branches of experiments that are there."""
+    listed = checkout.text("for-each-ref", "--format=%(refname)", _PREFIX).split()
+    return [ref for ref in listed if ref != KEPT and not ref.startswith(SAVED)]
+
+
+def set_branch_aside(checkout: Checkout, ref: str) -> str | None:
+    """Give the branch, which must not be checked out, a name among the saved ones; None when it is gone."""
+    if (tip := checkout.commit_of(ref)) is None:
+        return None
+    saved = save_commit(checkout, tip)
+    delete_branch(checkout, ref, tip)
+    return saved
+
+
 def short(ref: str) -> str:
     """The name of a branch as git prints it."""
     return ref.removeprefix("refs/heads/")
@@ -88,6 +103,34 @@ def save_commit(checkout: Checkout, commit: str) -> str:
     if checkout.commit_of(ref) != commit:
         set_branch(checkout, ref, commit, before=None)
     return ref
+
+
+def tidy_kept(checkout: Checkout, target: str) -> str | None:
+    """Take from the branch of kept changes what was not made here: commits on top of ours, or another history in their
+    place. They are saved, and the branch that holds them is returned; None when there was nothing to take.
+
+    Otherwise the next change that is kept would be merged with them, and nobody would have measured that.
+    """
+    tip = checkout.commit_of(KEPT)
+    if tip is None or tip == target or is_ancestor(checkout, tip, target):
+        return None
+    ours = _last_of_ours(checkout, tip, target) if is_ancestor(checkout, target, tip) else target
+    if ours == tip:
+        return None
+    saved = save_commit(checkout, tip)
+    if checkout.head_ref() == KEPT:
+        checkout.run("checkout", "--quiet", "--detach")
+    set_branch(checkout, KEPT, ours, before=tip)
+    return saved
+
+
+def is_ancestor(checkout: Checkout, older: str, newer: str) -> bool:
+    return checkout.attempt("merge-base", "--is-ancestor", older, newer).status == 0
+
+
+def _last_of_ours(checkout: Checkout, tip: str, target: str) -> str:
+    listed = checkout.text("rev-list", "--first-parent", f"{target}..{tip}").split()
+    return next((commit for commit in listed if trailer(checkout, commit, KEY)), target)
 
 
 def _save_detached(checkout: Checkout, head: str) -> str | None:

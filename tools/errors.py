@@ -22,7 +22,11 @@ class JournalTooNew(JournalFailure):
 
 
 class JournalBroken(JournalFailure):
-    """The file is not a journal or is damaged: restore it from a copy, nothing here repairs it."""
+    """The file is not a journal or is damaged: restore it from a copy, or save what can be read of it."""
+
+
+class JournalLost(JournalFailure):
+    """Entries that were on disk are not there any more: put the latest files back, or go on without them knowingly."""
 
 
 class JournalReadOnly(JournalFailure):
@@ -84,3 +88,8 @@ class RecordingEnds(ReplayDiverged):
 
 class ReplayStopped(ToolFailure):
     """A replay was to go no further than this. There is nothing to clean up: nothing in it was real."""
+
+
+class MachineExhausted(ToolFailure):
+    """The machine has no room, no more open files, or takes no writes: mend that and try again. It says nothing about what
+    was tried."""

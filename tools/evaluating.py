@@ -16,6 +16,7 @@ from optagent.tools.calls.gate import Evaluate, Evaluated
 from optagent.tools.clients import run_client
 from optagent.tools.commands import NoInterpreter, eval_command
 from optagent.tools.deployment import Deployment
+from optagent.tools.exhausted import stop_if_exhausted
 from optagent.tools.files import replace_file, sha256
 from optagent.tools.paths import OutsideCampaign, from_root, inside
 
@@ -77,6 +78,7 @@ def evaluate(
             replace_file(file, evaluation.model_dump_json().encode() + b"\n")
         gained, lost = _against(evaluation, stored(reference) if reference is not None else None)
     except (EvaluationFailed, NoInterpreter, OutsideCampaign, OSError) as error:
+        stop_if_exhausted(error, request.file)
         return Evaluated(problem=str(error))
     return Evaluated(score=evaluation.score, examples=request.examples, gained=gained, lost=lost, file=request.file)
 

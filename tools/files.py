@@ -10,7 +10,10 @@ from pathlib import Path
 
 from optagent.tools.calls.files import FolderListed, ListFolder, ReadText, TextRead, TextWritten, WriteText
 from optagent.tools.calls.server import FilesInstalled
+from optagent.tools.errors import MachineExhausted
+from optagent.tools.exhausted import stop_if_exhausted
 from optagent.tools.paths import OutsideCampaign, inside
+from optagent.tools.syncing import sync
 
 LARGEST_TEXT_BYTES = 4 * 1024 * 1024
 """Plans, handoffs and configuration files are far smaller; what is larger is not one of them."""
@@ -25,6 +28,7 @@ def read_text(root: Path, request: ReadText) -> TextRead:
     except FileNotFoundError:
         return TextRead()
     except (OSError, OutsideCampaign) as error:
+        stop_if_exhausted(error, request.path)
         return TextRead(problem=_reason(request.path, error))
     if len(content) > LARGEST_TEXT_BYTES:
         return TextRead(problem=f"{request.path} is larger than {LARGEST_TEXT_BYTES // 1024**2} MiB: not read")
@@ -38,7 +42,8 @@ def list_folder(root: Path, request: ListFolder) -> FolderListed:
     """Names of the plain files with the suffix; none when the folder cannot be read."""
     try:
         entries = list(inside(root, request.path).iterdir())
-    except (OSError, OutsideCampaign):
+    except (OSError, OutsideCampaign) as error:
+        stop_if_exhausted(error, request.path)
         return FolderListed()
     return FolderListed(names=sorted(e.name for e in entries if e.name.endswith(request.suffix) and e.is_file()))
 
@@ -79,9 +84,11 @@ def install_files(folder: Path, backups: Path, files: dict[str, str]) -> FilesIn
             if before[name] != content:
                 written.append(name)
                 replace_file(inside(folder, name), content)
-    except OSError as error:
+    except (OSError, MachineExhausted) as error:
         for name in written:
             _put_back(inside(folder, name), before[name])
+        if isinstance(error, MachineExhausted):
+            raise
         return FilesInstalled(problem=_reason(str(folder), error))
     return FilesInstalled(
         before={name: None if old is None else sha256(old) for name, old in before.items()},
@@ -90,7 +97,18 @@ def install_files(folder: Path, backups: Path, files: dict[str, str]) -> FilesIn
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Put `content` at `path` so that a crash at any moment leaves the old file or the new one. Raises OSError."""
+    """Put `content` at `path` so that a crash at any moment leaves the old file or the new one.
+
+    Raises MachineExhausted where there is no room for it, and OSError.
+    """
+    try:
+        _replace(path, content)
+    except OSError as error:
+        stop_if_exhausted(error, path)
+        raise
+
+
+def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     target = path.resolve()  # a link stays a link, its target is replaced
     temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
@@ -105,7 +123,7 @@ def replace_file(path: Path, content: bytes) -> None:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(target.parent)
+    sync(target.parent)
 
 
 def file_sha256(path: Path) -> str | None:
@@ -137,19 +155,11 @@ def _back_up(backups: Path, content: bytes | None) -> None:
 
 
 def _put_back(path: Path, content: bytes | None) -> None:
-    with suppress(OSError):
+    with suppress(OSError, MachineExhausted):
         if content is None:
             path.unlink(missing_ok=True)
         else:
             replace_file(path, content)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _reason(path: str, error: Exception) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from optagent.tools.exhausted import stop_if_told
 from optagent.tools.undisturbed import undisturbed
 
 MARKER = "OPTAGENT_GIT"
@@ -108,6 +109,7 @@ class Checkout:
         """What git prints. Raises CheckoutProblem with git's reason when it fails."""
         output = self.attempt(*arguments, index=index, stdin=stdin, date=date)
         if output.status != 0:
+            stop_if_told(output.stderr, f"git {arguments[0]} in {self.top}")
             raise CheckoutProblem(f"git {arguments[0]} in {self.top}: {output.reason()}")
         return output.stdout
 

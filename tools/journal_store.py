@@ -23,31 +23,18 @@ from urllib.parse import quote
 from optagent.tools.errors import (
     JournalBroken,
     JournalFailure,
+    JournalLost,
     JournalReadOnly,
     JournalTooNew,
     JournalUnavailable,
 )
+from optagent.tools.journal_mark import remember, remembered
+from optagent.tools.journal_schema import SCHEMA, Schema, back_up, copy_in_memory, make, migrate
 from optagent.tools.redact import redact_json
 
-SCHEMA_VERSION = 1
 _PAGE = 500
 _BUSY_TIMEOUT_S = 30.0
 
-_REFUSE = "BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END"
-_SCHEMA = (
-    "CREATE TABLE entries"
-    " (seq INTEGER PRIMARY KEY, at TEXT NOT NULL, kind TEXT NOT NULL, key TEXT, body TEXT NOT NULL)",
-    "CREATE UNIQUE INDEX entries_key ON entries (kind, key) WHERE key IS NOT NULL",
-    "CREATE INDEX entries_kind ON entries (kind, seq)",
-    f"CREATE TRIGGER entries_stay BEFORE UPDATE ON entries {_REFUSE}",
-    f"CREATE TRIGGER entries_remain BEFORE DELETE ON entries {_REFUSE}",
-    "CREATE TRIGGER entries_are_new BEFORE INSERT ON entries"
-    " WHEN EXISTS (SELECT 1 FROM entries WHERE seq = NEW.seq)"
-    " OR EXISTS (SELECT 1 FROM entries WHERE kind = NEW.kind AND key = NEW.key)"
-    f" {_REFUSE}",
-    "CREATE TABLE views (name TEXT PRIMARY KEY, seq INTEGER NOT NULL, body TEXT NOT NULL)",
-    f"PRAGMA user_version = {SCHEMA_VERSION}",
-)
 _COLUMNS = "seq, at, kind, key, body"
 
 
@@ -119,26 +106,36 @@ class JournalStore:
         self._lock = threading.RLock()
 
     @classmethod
-    def open(cls, path: Path, *, create: bool, read_only: bool = False) -> JournalStore:
+    def open(cls, path: Path, *, create: bool, read_only: bool = False, schema: Schema = SCHEMA) -> JournalStore:
         """Open the journal at `path`, for reading and writing unless `read_only`.
 
-        When there is none it is made with `create`, otherwise the result is an empty journal that takes no entries.
-        Raises `JournalTooNew`, `JournalBroken` or `JournalUnavailable`.
+        When there is none it is made with `create`, otherwise the result is an empty journal that takes no entries. One of
+        an older version is migrated, after a copy of it was made beside it; for reading, in memory alone.
+        Raises `JournalTooNew`, `JournalBroken`, `JournalLost` or `JournalUnavailable`.
         """
         with _translated(path):
+            once = remembered(path)  # before the entries are counted, since its writer may be adding some
             if not _has_content(path) and (read_only or not create):
-                return cls(path, _empty(path), read_only=True)
-            connection = _connect_read_only(path) if read_only else _connect_writable(path)
+                store = cls(path, _empty(path, schema), read_only=True)
+            else:
+                connection = _readable(path, schema) if read_only else _writable(path, schema, once)
+                store = cls(path, connection, read_only=read_only)
             try:
-                if not read_only:
-                    _ensure_schema(connection, path)
-                elif _check_schema(connection, path) == 0:  # its writer is just making it
-                    connection.close()
-                    connection = _empty(path)
+                _check_complete(path, once, store.last_seq())
             except BaseException:
-                connection.close()
+                store.close()
                 raise
-            return cls(path, connection, read_only=read_only)
+            return store
+
+    @classmethod
+    def open_copy(cls, path: Path, schema: Schema = SCHEMA) -> JournalStore:
+        """A copy in memory of the journal at `path`, to which nobody may be writing. It leaves no trace on disk."""
+        from optagent.tools.sqlite_copies import opened_copy
+
+        with _translated(path), opened_copy(path) as connection:
+            version = _check_schema(connection, path, schema)
+            copy = copy_in_memory(connection, version, schema) if version else _empty(path, schema)
+            return cls(path, copy, read_only=True)
 
     def append(self, kind: str, body: Mapping[str, Any], key: str | None = None, at: str | None = None) -> Entry:
         return self.append_all([Draft(kind, body, key, at)])[0]
@@ -201,8 +198,10 @@ class JournalStore:
         """One transaction: all of the block's statements are on disk when it ends, or none."""
         if self._read_only:
             raise JournalReadOnly(f"{self._path} was opened for reading; open it for writing to record anything")
-        with self._lock, _translated(self._path), _transaction(self._connection):
-            yield self._connection
+        with self._lock, _translated(self._path):
+            with _transaction(self._connection):
+                yield self._connection
+            remember(self._path, self.last_seq())
 
     def _insert(self, connection: sqlite3.Connection, draft: Draft, text: str) -> Entry:
         if draft.key is not None and (existing := self.find(draft.kind, draft.key)):
@@ -223,7 +222,7 @@ class JournalStore:
             body = json.loads(text)
         except ValueError as error:
             raise JournalBroken(
-                f"{self._path}: entry {seq} is damaged ({error}); restore the file from a copy"
+                f"{self._path}: entry {seq} is damaged ({error}); restore the file from a copy, or see `optagent doctor`"
             ) from error
         return Entry(seq, at, kind, key, body)
 
@@ -291,10 +290,46 @@ def _has_content(path: Path) -> bool:
         return False
 
 
-def _empty(path: Path) -> sqlite3.Connection:
+def _empty(path: Path, schema: Schema) -> sqlite3.Connection:
     connection = _connect(":memory:")
-    _ensure_schema(connection, path)
+    _ensure_schema(connection, path, schema)
     return connection
+
+
+def _writable(path: Path, schema: Schema, once: int) -> sqlite3.Connection:
+    """Raises JournalLost where a new journal would take the place of one that has gone."""
+    if once and not _has_content(path):
+        _check_complete(path, once, 0)
+    connection = _connect_writable(path)
+    try:
+        _ensure_schema(connection, path, schema)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _readable(path: Path, schema: Schema) -> sqlite3.Connection:
+    connection = _connect_read_only(path)
+    try:
+        version = _check_schema(connection, path, schema)
+        if version == schema.version:
+            return connection
+        # Without a version its writer is just making it.
+        copy = copy_in_memory(connection, version, schema) if version else _empty(path, schema)
+    except BaseException:
+        connection.close()
+        raise
+    connection.close()
+    return copy
+
+
+def _check_complete(path: Path, once: int, found: int) -> None:
+    if found < once:
+        raise JournalLost(
+            f"{path} has {found} of the {once} entries that were recorded: its -wal file was lost, or it is an older copy;"
+            f" put the latest files back, or let `optagent doctor --repair` go on with what is there"
+        )
 
 
 def _connect(name: str) -> sqlite3.Connection:
@@ -326,14 +361,14 @@ def _connect_read_only(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _check_schema(connection: sqlite3.Connection, path: Path) -> int:
+def _check_schema(connection: sqlite3.Connection, path: Path, schema: Schema) -> int:
     """The schema version of the file, 0 when nothing was ever written to it."""
     with _snapshot(connection):  # its writer may be making it between two looks
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
-    if version > SCHEMA_VERSION:
+    if version > schema.version:
         raise JournalTooNew(
-            f"{path} has journal version {version} and this optagent knows up to {SCHEMA_VERSION}:"
+            f"{path} has journal version {version} and this optagent knows up to {schema.version}:"
             f" use the optagent that wrote it, or a newer one"
         )
     if not {"entries", "views"} <= tables if version else tables:
@@ -341,13 +376,18 @@ def _check_schema(connection: sqlite3.Connection, path: Path) -> int:
     return version
 
 
-def _ensure_schema(connection: sqlite3.Connection, path: Path) -> None:
-    if _check_schema(connection, path) == SCHEMA_VERSION:
+def _ensure_schema(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+    version = _check_schema(connection, path, schema)
+    if version == schema.version:
         return
+    if version:
+        back_up(path, version)
     with _transaction(connection):
-        if _check_schema(connection, path) < SCHEMA_VERSION:
-            for statement in _SCHEMA:
-                connection.execute(statement)
+        version = _check_schema(connection, path, schema)
+        if version == 0:
+            make(connection, schema)
+        elif version < schema.version:
+            migrate(connection, version, schema)
 
 
 @contextmanager
@@ -391,7 +431,9 @@ def _failure(path: Path, error: sqlite3.DatabaseError) -> JournalFailure:
     code = getattr(error, "sqlite_errorcode", None)
     primary = code & 0xFF if isinstance(code, int) else None
     if primary in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return JournalBroken(f"{path} is damaged or not a journal ({error}); restore it from a copy")
+        return JournalBroken(
+            f"{path} is damaged or not a journal ({error}); restore it from a copy, or see `optagent doctor`"
+        )
     if primary == sqlite3.SQLITE_READONLY:
         return JournalReadOnly(f"{path} cannot be written ({error}); check its permissions and those of its folder")
     return JournalUnavailable(f"{path} cannot be used now ({error}); mend that and try again")

@@ -13,6 +13,7 @@ from optagent.tools.calls.world import Gpu
 from optagent.tools.commands import CACHE_REPORT, NoInterpreter, bench_command, interpreter, python_command
 from optagent.tools.deployment import Deployment
 from optagent.tools.errors import ToolFailure
+from optagent.tools.exhausted import stop_if_exhausted
 from optagent.tools.paths import OutsideCampaign, from_root, inside, simulation_folder
 from optagent.tools.versions import SCRIPT, VersionReader
 
@@ -138,6 +139,7 @@ class Simulated:
             try:
                 world.lay_out(self._scenario(), self._folder)
             except (ValueError, OSError) as error:
+                stop_if_exhausted(error, self._folder)
                 raise ToolFailure(f"the simulated world cannot be laid out: {error}") from error
             self._laid_out = True
 
@@ -160,6 +162,7 @@ class Simulated:
         try:
             world.create_environment(self._folder, environment)
         except (ValueError, OSError) as error:
+            stop_if_exhausted(error, self._folder)
             return str(error)
         return None
 

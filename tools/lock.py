@@ -100,6 +100,19 @@ def holder(path: Path) -> Holder | None:
         os.close(fd)
 
 
+def left_behind(path: Path) -> Holder | None:
+    """Who ended without releasing the lock at `path`; None when nobody did, or somebody holds it. Raises `LockUnusable`."""
+    if not path.exists():
+        return None
+    fd = _open(path, os.O_RDONLY)
+    try:
+        return _described(fd) if _try_lock(fd, fcntl.LOCK_SH, path) else None
+    except OSError as error:
+        raise LockUnusable(f"{path} cannot be read: {error.strerror}; move it away and try again") from error
+    finally:
+        os.close(fd)
+
+
 def _open(path: Path, flags: int) -> int:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -18,11 +18,13 @@ from optagent.tools.branches import (
     delete_branch,
     experiment_branch,
     find_commit,
+    is_ancestor,
     message,
     move_to,
     save_commit,
     set_branch,
     short,
+    tidy_kept,
     trailer,
 )
 from optagent.tools.calls.patch import (
@@ -36,6 +38,7 @@ from optagent.tools.calls.patch import (
 )
 from optagent.tools.checkout import dirt, look_at_checkout, need_clean, operation_in_progress
 from optagent.tools.deployment import Deployment
+from optagent.tools.exhausted import stop_if_exhausted
 from optagent.tools.git_commands import Checkout, CheckoutProblem, open_checkout
 from optagent.tools.git_leftovers import clear_locks, undo_half_checkout
 from optagent.tools.paths import source_folder
@@ -52,6 +55,7 @@ def apply_patch(root: Path, deployment: Deployment, request: ApplyPatch) -> Patc
         checkout, _ = _begin(root, deployment)
         return _apply(checkout, request)
     except (CheckoutProblem, OSError) as problem:
+        stop_if_exhausted(problem)
         return PatchApplied(problem=str(problem))
 
 
@@ -65,6 +69,7 @@ def keep_patch(root: Path, deployment: Deployment, request: KeepPatch) -> Checko
         checkout, killed = _begin(root, deployment)
         return CheckoutSettled(revision=_keep(checkout, request, killed))
     except (CheckoutProblem, OSError) as problem:
+        stop_if_exhausted(problem)
         return CheckoutSettled(problem=str(problem))
 
 
@@ -74,6 +79,7 @@ def drop_patch(root: Path, deployment: Deployment, request: DropPatch) -> Checko
         checkout, killed = _begin(root, deployment)
         return CheckoutSettled(revision=_drop(checkout, request, killed))
     except (CheckoutProblem, OSError) as problem:
+        stop_if_exhausted(problem)
         return CheckoutSettled(problem=str(problem))
 
 
@@ -83,6 +89,7 @@ def restore_checkout(root: Path, deployment: Deployment, request: RestoreCheckou
         checkout, killed = _begin(root, deployment)
         return _restore(checkout, request, killed)
     except (CheckoutProblem, OSError) as problem:
+        stop_if_exhausted(problem)
         return CheckoutRestored(problem=str(problem))
 
 
@@ -184,9 +191,9 @@ def _keep(checkout: Checkout, request: KeepPatch, killed: bool) -> str:
 
 def _merged(checkout: Checkout, kept: str | None, tip: str, request: KeepPatch) -> str:
     """The commit that has both; the same one each time it is asked for."""
-    if kept is None or _is_ancestor(checkout, kept, tip):
+    if kept is None or is_ancestor(checkout, kept, tip):
         return tip
-    if _is_ancestor(checkout, tip, kept):
+    if is_ancestor(checkout, tip, kept):
         return kept
     output = checkout.attempt("merge-tree", "--write-tree", "--name-only", "--no-messages", "-z", kept, tip)
     fields = output.stdout.split(b"\0")
@@ -222,7 +229,8 @@ def _restore(checkout: Checkout, request: RestoreCheckout, killed: bool) -> Chec
         if before is None or not is_saved(checkout, found, before):
             save_work(checkout, found, request.key, request.reason)
         remove_work(checkout, found)
-    detached = move_to(checkout, target)
+    taken = tidy_kept(checkout, target)
+    detached = move_to(checkout, target) or taken
     saved = saved_by(checkout, request.key)
     if saved is None:
         return CheckoutRestored(revision=target, saved_branch=short(detached) if detached else None)
@@ -233,9 +241,7 @@ def _restore(checkout: Checkout, request: RestoreCheckout, killed: bool) -> Chec
 def _commit(checkout: Checkout, name: str) -> str:
     commit = checkout.commit_of(name)
     if commit is None:
-        raise CheckoutProblem(f"{checkout.top} has no commit {name!r}")
+        raise CheckoutProblem(
+            f"{checkout.top} has no commit {name!r}: fetch it, or put the repository back from a copy"
+        )
     return commit
-
-
-def _is_ancestor(checkout: Checkout, older: str, newer: str) -> bool:
-    return checkout.attempt("merge-base", "--is-ancestor", older, newer).status == 0

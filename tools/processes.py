@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from optagent.tools.commands import CAMPAIGN_VARIABLE, LAUNCH_VARIABLE, Command, Mark
+from optagent.tools.exhausted import stop_if_exhausted
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAUSE_S = 0.05
@@ -52,7 +53,8 @@ def look_at(pid: int) -> Process | None:
     """The process that has this pid now, None when there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except (OSError, ValueError):
+    except (OSError, ValueError) as error:
+        stop_if_exhausted(error)
         return None
     fields = stat[stat.rindex(b")") + 2 :].split()  # the name before may itself hold spaces and brackets
     start_time = int(fields[19]) / TICKS_PER_S

@@ -12,6 +12,7 @@ from typing import Literal
 from optagent.tools import process_notes, processes
 from optagent.tools.calls.server import Launched, Stopped
 from optagent.tools.deployment import Timeouts
+from optagent.tools.exhausted import stop_if_exhausted, stop_if_full
 from optagent.tools.gpus import LookAtGpus, held_after, in_use
 from optagent.tools.launch_watch import Report, Start, Watch
 from optagent.tools.network import Address, Listener, held_by, listeners, port_holder
@@ -51,6 +52,7 @@ def launch(start: Start, report: Report) -> Launched:
     except OSError as error:
         problem = f"{error.filename or start.command.argv[0]}: {error.strerror or error}"
         left = _stop_family(family, start.records, soon_s)
+        stop_if_exhausted(error, start.log)
         return _nothing(start, "not-started", _joined(problem, left))
     except BaseException:
         _stop_family(family, start.records, soon_s)
@@ -59,6 +61,7 @@ def launch(start: Start, report: Report) -> Launched:
         _remember(start.records, note, family)
         return launched
     left = _stop_family(family, start.records, soon_s)
+    stop_if_full(start.log)
     left = left or held_after(start.gpus, _pids(family), before, GPU_FREE_S)
     problem_and_left = _joined(launched.problem, left)
     return launched.model_copy(update={"exit_code": processes.exit_code(root), "problem": problem_and_left})

@@ -274,6 +274,24 @@ def replay(
 
 
 @cli.command()
+@click.option("--repair", is_flag=True, help="Say what can be repaired, and do it when that is confirmed.")
+@click.option("--yes", is_flag=True, help="With --repair: do it without asking.")
+@as_json
+@click.pass_obj
+def doctor(root: Path, repair: bool, yes: bool, as_json: bool) -> int:
+    """Say what state the campaign is in, with a remedy for every problem.
+
+    Without --repair nothing on disk changes. With it, what is damaged is kept under another name. Exit status: 0 nothing is
+    wrong, 1 something is, 2 repairs were not confirmed, 4 another process holds the campaign.
+
+    Example: optagent doctor --repair
+    """
+    from optagent.agent.commands.doctor import doctor as examine
+
+    return examine(root, repair=repair, yes=yes, as_json=as_json)
+
+
+@cli.command()
 @click.argument("directory", metavar="DIR")
 @click.option("--name", help="Name of the campaign (default: the folder's).")
 @click.pass_obj
@@ -292,7 +310,7 @@ def init(root: Path, directory: str, name: str | None) -> int:
 def main() -> None:
     """Run the command; errors that a person can act on become one line and an exit status."""
     from optagent.agent.errors import OptagentError
-    from optagent.tools.errors import ReplayDiverged, ToolFailure
+    from optagent.tools.errors import MachineExhausted, ReplayDiverged, ToolFailure
 
     try:
         sys.exit(cli.main(prog_name="optagent", standalone_mode=False))
@@ -305,10 +323,26 @@ def main() -> None:
         _stop(str(error), error.exit_status)
     except ReplayDiverged as error:
         _stop(str(error), 1)
+    except MachineExhausted as error:
+        _stop(str(error), 1)
     except ToolFailure as error:
         _stop(str(error), 2)
+    except OSError as error:
+        _stop_if_exhausted(error)
     except (KeyboardInterrupt, click.Abort):
         _stop("interrupted; `optagent continue` goes on from here", 130)
+
+
+def _stop_if_exhausted(error: OSError) -> None:
+    """One line for a full disk and the like; any other error of this kind is a mistake of ours, and is shown whole."""
+    from optagent.tools.errors import MachineExhausted
+    from optagent.tools.exhausted import stop_if_exhausted
+
+    try:
+        stop_if_exhausted(error)
+    except MachineExhausted as exhausted:
+        _stop(str(exhausted), 1)
+    raise error
 
 
 def _stop(message: str, status: int) -> None:

@@ -7,19 +7,27 @@ import os
 from optagent.agent.commands.printable import clean
 from optagent.agent.commands.workspace import Workspace, looking
 from optagent.agent.config import wrong_key
+from optagent.agent.errors import BadInput
 from optagent.agent.flag_lint import names_to_ask, refused_flag
 from optagent.agent.orient import Orientation, check_fit, has_prompts, orient
 from optagent.agent.reconciling import known_good_state
 from optagent.agent.session import Narrator, Session
 from optagent.tools.calls.server import ListFlags
+from optagent.tools.exhausted import file_size_limit, free_bytes, raised_file_limit
 from optagent.tools.network import address_of
 from optagent.tools.usable import Unusable, unusable_interpreter, unusable_source
+
+LEAST_FILES = 128
+"""Journal, checkpoints, logs, pipes and git at once, with room to spare; every request at once needs one more."""
+LEAST_BYTES = 50 * 10**6
+"""What logs, results and examinations of a few launches take."""
 
 
 def check_usable(space: Workspace, narrator: Narrator) -> None:
     """Raises BadInput for what the owner has to put right before anything can be launched here. What was there once and is
     not any more is a question instead, which the sitting asks."""
     _check_local(space)
+    _check_limits(space)
     session = looking(space)
     try:
         orientation = orient(session)
@@ -39,6 +47,22 @@ def _check_local(space: Workspace) -> None:
     if not address.local:
         away = f"{address.host} is not this machine; its server cannot be launched from here (`optagent bench` measures it)"
         raise wrong_key(space.root, "deployment.host", away)
+
+
+def _check_limits(space: Workspace) -> None:
+    """What would run out in the middle of a sitting, said before it begins."""
+    files = LEAST_FILES + space.config.workload.max_concurrency
+    if (limit := raised_file_limit()) < files:
+        raise BadInput("ulimit -n", f"{limit} open files are allowed and a sitting needs {files}: raise the limit")
+    size = file_size_limit()
+    if size is not None and size < LEAST_BYTES:
+        raise BadInput("ulimit -f", f"files may have {size} bytes and logs become larger: raise the limit")
+    free = free_bytes(space.root)
+    if free is not None and free < LEAST_BYTES:
+        raise BadInput(
+            str(space.root),
+            f"only {free / 1e6:.0f} MB are free on this disk: make room, {LEAST_BYTES // 10**6} MB at least",
+        )
 
 
 def _check_real(space: Workspace, session: Session, orientation: Orientation, narrator: Narrator) -> None:

@@ -108,7 +108,7 @@ def _read_plan(root: Path, name: str) -> Plan:
 def read_ledger(root: Path) -> dict[str, Any]:
     """What the journal says, from the view that was kept with its last entry, or by folding all of them."""
     path = root / ".optagent" / "journal.db"
-    if not path.exists():
+    if not (path.exists() or path.with_name(f"{path.name}.seq").exists()):
         return EMPTY
     from optagent.tools.journal_store import JournalStore
 

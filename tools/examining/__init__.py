@@ -11,6 +11,7 @@ from optagent.tools.examining.compare import compare
 from optagent.tools.examining.examination import Examination, questions_of
 from optagent.tools.examining.file import Unreadable, load, save
 from optagent.tools.examining.summary import first_error, tally, variety
+from optagent.tools.exhausted import stop_if_exhausted
 from optagent.tools.paths import OutsideCampaign, inside
 
 __all__ = ["examine"]
@@ -27,6 +28,7 @@ def examine(request: Examine, root: Path, timeout_s: float, simulated: bool, rep
         if file.exists():
             return _earlier(request, root, file, simulated)
     except (OSError, OutsideCampaign) as error:
+        stop_if_exhausted(error, request.file)
         return Examined(problem=str(error), simulated=simulated)
     examination = ask_everything(request, timeout_s, simulated, report)
     if not examination.answered:
