@@ -102,6 +102,11 @@ def take_over(session: Session, orientation: Orientation) -> bool:
     handoff = orientation.handoff
     if handoff is None or handoff.id in session.ledger.taken_over or handoff.id in session.ledger.handoffs:
         return False
+    if _is_our_own(session, handoff.id, orientation.handoff_path):
+        session.note(
+            "handoff", {"id": handoff.id, "path": orientation.handoff_path, "ended": handoff.ended}, handoff.id
+        )
+        return False
     dirt = [c.expected for c in handoff.claims if c.kind == "checkout" and c.expected != "clean"]
     drafts = [Draft("took-over", {
         "handoff": handoff.id, "path": orientation.handoff_path, "structured": handoff.structured,
@@ -115,6 +120,14 @@ def take_over(session: Session, orientation: Orientation) -> bool:
         drafts.append(Draft("baseline", to_body(handoff.baseline)))
     session.journal.append_all(drafts)
     return True
+
+
+def _is_our_own(session: Session, handoff: str, path: str) -> bool:
+    """Whether a sitting of this campaign wrote it, and was killed before that was recorded: it tells nothing new."""
+    return any(
+        (entry.key or "").startswith(f"handoff:{handoff}:") and entry.body["request"].get("path") == path
+        for entry in session.journal.entries(kind="intent")
+    )
 
 
 def adopt_configured_baseline(session: Session, revision: str) -> Baseline:

@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from mortal_campaign import Campaign, make  # noqa: E402 - found only after the line above
+from mortal_campaign import Campaign, make
 
 Made = Callable[[Path], Campaign]
 
@@ -32,7 +32,12 @@ def campaigns() -> Iterator[Made]:
 def undisturbed(campaigns: Made, tmp_path_factory: pytest.TempPathFactory) -> Campaign:
     """The campaign as it goes when nobody interrupts it."""
     campaign = campaigns(tmp_path_factory.mktemp("undisturbed") / "campaign")
-    for words, status in ((["continue"], 3), (["answer", "Q1", "approve"], 0), (["continue"], 0), (["handoff", "--write"], 0)):
+    for words, status in (
+        (["continue"], 3),
+        (["answer", "Q1", "approve"], 0),
+        (["continue"], 0),
+        (["handoff", "--write"], 0),
+    ):
         ended, said = campaign.run(*words)
         assert ended == status, said
     return campaign

@@ -78,6 +78,7 @@ class Fate:
 def neutral(place: str) -> str:
     """The place without what differs each time: sittings, sequence numbers, pids, hashes, temporary names."""
     place = re.sub(r"\bS\d+\b", "S", place)
+    place = re.sub(r"-(baseline|candidate)-\d+", r"-\1", place)  # of several launches alike, the first is enough
     place = re.sub(r"\b(optagent|simulation)-\w+", r"\1-*", place)
     place = re.sub(r"\b[0-9a-f]{8,}\b", "#", place)
     return re.sub(r"\b\d{2,}(\.\d+)?\b", "#", place)
@@ -91,7 +92,8 @@ def event_in_words(name: str, args: tuple[Any, ...]) -> str | None:
     if name == "open":
         path, mode, flags = args
         writes = any(c in mode for c in "wax+") if isinstance(mode, str) else bool(flags & WRITES)
-        return f"writes {named(path)}" if writes and isinstance(path, str | bytes | os.PathLike) else None
+        on_disk = isinstance(path, str | bytes | os.PathLike) and not os.fsdecode(path).startswith(("/dev/", "/proc/"))
+        return f"writes {named(path)}" if writes and on_disk else None
     if name in ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.symlink", "sqlite3.connect"):
         return f"{name} {named(args[0])}"
     return name if name in ("socket.connect", "os.truncate") else None

@@ -41,11 +41,12 @@ class Campaign:
     folder: Path
     port: int
     finished: dict[Path, tuple[int, str]] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=lambda: dict(SETTINGS))
 
     @property
     def environment(self) -> dict[str, str]:
         kept = {k: v for k, v in os.environ.items() if not k.startswith("OPTAGENT_")}
-        return kept | SETTINGS | {"OPTAGENT_DEPLOYMENT__PORT": str(self.port)}
+        return kept | self.settings | {"OPTAGENT_DEPLOYMENT__PORT": str(self.port)}
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

@@ -43,7 +43,7 @@ def story(entries: list[Entry]) -> dict[str, Any]:
         "items": {i: (s.value, ledger.item_result[i]) for i, s in ledger.item_status.items()},
         "shown": {i: s.value for i, s in ledger.plan_written.items()},
         "dead ends": [to_body(d) for d in ledger.dead_ends.values()],
-        "taken over": [h for h in ledger.taken_over],
+        "taken over": list(ledger.taken_over),
         "baseline": to_body(ledger.baseline),
         "lessons": [to_body(x) for x in ledger.lessons],
         "in flight": [to_body(f) for f in ledger.in_flight],
