@@ -6,11 +6,13 @@ import contextlib
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ SETTINGS = {
     "OPTAGENT_GATE__TEXTS": "2",
     "OPTAGENT_GATE__MAX_TOKENS": "16",
 }
-WAIT_S = 240
+WAIT_S = 1200
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Campaign:
     port: int
     finished: dict[Path, tuple[int, str]] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=lambda: dict(SETTINGS))
+    source: str = ".optagent/simulation/checkout"
 
     @property
     def environment(self) -> dict[str, str]:
@@ -75,7 +78,7 @@ class Campaign:
                 process.send_signal(signal.SIGKILL)
 
     def git(self, *words: str) -> str:
-        checkout = self.folder / ".optagent" / "simulation" / "checkout"
+        checkout = self.folder / self.source
         return subprocess.run(["git", "-C", checkout, *words], check=True, capture_output=True, text=True).stdout
 
     def broken_laws(self) -> list[str]:
@@ -91,8 +94,7 @@ class Campaign:
         """What a sitting that ended in order has left behind although it must not."""
         left = [f"process {p.pid}" for p in self.marked()]
         left += [f"uncommitted {line}" for line in self.git("status", "--porcelain").splitlines()]
-        git = self.folder / ".optagent" / "simulation" / "checkout" / ".git"
-        left += [f"git's {lock.name}" for lock in git.rglob("*.lock")]
+        left += [f"git's {lock.name}" for lock in (self.folder / self.source / ".git").rglob("*.lock")]
         branches = self.git("for-each-ref", "--format=%(refname:short)").split()
         left += [b for b in branches if b.startswith("optagent/E")]
         lock = self.folder / ".optagent" / "lock"
@@ -114,6 +116,32 @@ def make(folder: Path) -> Campaign:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return Campaign(folder, probe.getsockname()[1])
+
+
+def kill_at_random(campaign: Campaign, chance: random.Random, most_s: float = 0.3) -> bool:
+    """Let a sitting get some entries further, wait a little and kill it; whether it was still there. What dies with it is drawn too: nothing,
+    its children, or the servers, before it or after."""
+    sitting = campaign.start("continue")
+    until = len(read(campaign.folder)) + chance.randint(2, 16)
+    pause_s, dies = (
+        chance.uniform(0, most_s),
+        chance.choice(("alone", "with children", "with servers", "after servers")),
+    )
+    deadline = time.monotonic() + WAIT_S
+    while sitting.poll() is None and len(read(campaign.folder)) < until:
+        assert time.monotonic() < deadline, "stands still"
+        time.sleep(0.02)
+    time.sleep(pause_s)
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(sitting.pid)
+        servers = campaign.marked() if "servers" in dies else []
+        children = process.children(recursive=True) if dies == "with children" else []
+        for one in [*servers, process, *children] if dies == "after servers" else [process, *children, *servers]:
+            with contextlib.suppress(psutil.Error):
+                one.kill()
+    said, _ = sitting.communicate(timeout=WAIT_S)
+    assert sitting.returncode in (-9, 0, 3), said
+    return sitting.returncode == -9
 
 
 class Dying:

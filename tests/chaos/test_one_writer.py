@@ -165,7 +165,7 @@ def begun_at(campaign: Campaign, at: str, *entries: tuple[str, dict[str, object]
     """A sitting that was killed, in a journal whose entries have this time."""
     path = campaign.folder / ".optagent" / "journal.db"
     with JournalStore.open(path, create=True) as store:
-        store.append("sitting", {"id": "S0001"}, "S0001", at)
+        store.append("sitting", {"id": "S001"}, "S001", at)
         for kind, body in entries:
             store.append(kind, body, at=at)
 
@@ -178,7 +178,7 @@ def test_a_clock_that_jumped_changes_no_order_and_no_key(campaigns: Made, tmp_pa
     assert status == 0, said
     entries = read(campaign.folder)
     assert [e.seq for e in entries] == list(range(1, len(entries) + 1))
-    assert [e.body["id"] for e in entries if e.kind == "sitting"] == ["S0001", "S0002"]
+    assert [e.body["id"] for e in entries if e.kind == "sitting"] == ["S001", "S002"]
     (baseline,) = ledger_of(campaign.folder).experiments.values()
     assert (baseline.verdict, len(baseline.runs)) == ("keep", 2)
     assert campaign.left_over() == []

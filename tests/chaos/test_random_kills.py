@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import random
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
-from mortal_campaign import PLAN, WAIT_S, Campaign
+from mortal_campaign import PLAN, Campaign, kill_at_random
 from story import differences, plan_shows, read, story
 
 if TYPE_CHECKING:
@@ -18,29 +15,6 @@ if TYPE_CHECKING:
 
 SEED = 6
 KILLS = 24
-
-
-def kill_at_random(campaign: Campaign, chance: random.Random) -> bool:
-    """Let a sitting get some entries further and kill it; whether it was still there. What dies with it is drawn too: nothing,
-    its children, or the servers, before it or after."""
-    sitting = campaign.start("continue")
-    until = len(read(campaign.folder)) + chance.randint(2, 16)
-    pause_s, dies = chance.uniform(0, 0.3), chance.choice(("alone", "with children", "with servers", "after servers"))
-    deadline = time.monotonic() + WAIT_S
-    while sitting.poll() is None and len(read(campaign.folder)) < until:
-        assert time.monotonic() < deadline, "stands still"
-        time.sleep(0.02)
-    time.sleep(pause_s)
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(sitting.pid)
-        servers = campaign.marked() if "servers" in dies else []
-        children = process.children(recursive=True) if dies == "with children" else []
-        for one in [*servers, process, *children] if dies == "after servers" else [process, *children, *servers]:
-            with contextlib.suppress(psutil.Error):
-                one.kill()
-    said, _ = sitting.communicate(timeout=WAIT_S)
-    assert sitting.returncode in (-9, 0, 3), said
-    return sitting.returncode == -9
 
 
 @pytest.mark.timeout(1800)
