@@ -97,8 +97,9 @@ class Campaign:
         left += [f"git's {lock.name}" for lock in (self.folder / self.source / ".git").rglob("*.lock")]
         branches = self.git("for-each-ref", "--format=%(refname:short)").split()
         left += [b for b in branches if b.startswith("optagent/E")]
-        lock = self.folder / ".optagent" / "lock"
-        left += [f"lock {lock.read_text()}"] if lock.read_text().strip() else []
+        described = (self.folder / ".optagent" / "lock").read_text().partition("\n")[0]
+        left += [f"lock {described}"] if described else []
+        left += [f"half of {p.name}" for p in self.folder.rglob(".*.part")]
         left += [f"note {n.name}" for n in self.folder.glob(".optagent/processes/*.json")]
         with socket.socket() as probe:
             left += ["the port"] if probe.connect_ex(("127.0.0.1", self.port)) == 0 else []
@@ -119,8 +120,9 @@ def make(folder: Path) -> Campaign:
 
 
 def kill_at_random(campaign: Campaign, chance: random.Random, most_s: float = 0.3) -> bool:
-    """Let a sitting get some entries further, wait a little and kill it; whether it was still there. What dies with it is drawn too: nothing,
-    its children, or the servers, before it or after."""
+    """Let a sitting get some entries further, wait a little and kill it; whether it was still there.
+
+    What dies with it is drawn too: nothing, its children, or the servers, before it or after."""
     sitting = campaign.start("continue")
     until = len(read(campaign.folder)) + chance.randint(2, 16)
     pause_s, dies = (

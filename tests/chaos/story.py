@@ -17,7 +17,7 @@ from optagent.agent.ledger import Ledger, fold
 from optagent.agent.plan.read import read_plan
 from optagent.tools.journal_store import Entry, JournalStore
 
-TIMED = {"began", "elapsed_s", "at", "sitting", "duration", "latest"}
+TIMED = {"began", "elapsed_s", "at", "sitting", "latency_s", "decode_kl", "latest"}
 """Keys whose values are times or are told by where a sitting began."""
 INTERRUPTIONS = {"sitting", "sitting-ended", "reconciled", "restored", "intent", "result", "launched", "stopped"}
 VIEWS = {"decision", "handoff", "plan-written", "took-over"}

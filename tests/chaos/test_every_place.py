@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 KILLED = -signal.SIGKILL
 LEAST = 180
 """Places at least; with the kills of test_random_kills.py more than 200."""
-COMMANDS = ((("continue",), 3), (("answer", "Q1", "approve"), 0), (("continue",), 0), (("handoff",), 0))
+COMMANDS = ((("continue",), 3), (("answer", "Q1", "approve"), 1), (("continue",), 0), (("handoff",), 0))
+"""With the exit status of the attempt that comes through. Of the answer's that is a refusal: an earlier one, killed as it let go
+of the lock, had given it already."""
 MUST_DIE_IN = (
     "after E0 intent", "before E0001 result launch", "before E0001 result bench", "before E0001 result examine",
     "before E0001 result stop", "E0001 run", "E0001 verdict", "E0003 result apply_patch", "E0003 result keep_patch",
@@ -40,7 +42,8 @@ def test_a_kill_at_every_place_leaves_the_story_as_it_is(
         assert status == ends_with, f"{words} after {dying.places[-1:]}: {dying.said[-2000:]}"
     dying.close()
 
-    assert differences(story(read(undisturbed.folder)), story(read(campaign.folder))) == []
+    different = differences(story(read(undisturbed.folder)), story(read(campaign.folder)))
+    assert not different, "\n".join(different[:30])
     assert plan_shows(campaign.folder, PLAN) == plan_shows(undisturbed.folder, PLAN)
     assert campaign.left_over() == []
     assert campaign.broken_laws() == []
