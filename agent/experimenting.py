@@ -21,6 +21,7 @@ from optagent.agent.experiments import (
     Launches,
 )
 from optagent.agent.ids import next_id, number_of
+from optagent.agent.jsonable import to_body
 from optagent.agent.judging import Rules, ahead_of_all, judgement, series_for
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Status
@@ -34,6 +35,7 @@ from optagent.agent.verdict import Judgement
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.patch import RestoreCheckout
 from optagent.tools.calls.server import Launch, Launched
+from optagent.tools.journal_store import Draft
 
 TRIES = 2
 """How often a launch is tried when its failure may pass by itself."""
@@ -69,9 +71,11 @@ def begin(session: Session, step: Step) -> Experiment:
         body |= {"goal": 1} if step.kind in LOOKS else {}
         body |= {"repeats": 1} if step.kind is StepKind.SURVEY else {}
         body |= {"removal": True, "candidate": step.without} if step.without is not None else {}
-    session.note("experiment", body, str(body["id"]))
+    begun_now = Draft("experiment", to_body(body), str(body["id"]))
     if item is not None:
-        set_status(session, item.id, Status.TRYING)
+        set_status(session, item.id, Status.TRYING, because=begun_now)
+    else:
+        session.journal.append_all([begun_now])
     begun = session.ledger.experiments[str(body["id"])]
     if step.judged is None:
         _tell_costs(session, begun)

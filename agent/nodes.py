@@ -24,6 +24,7 @@ from optagent.agent.full_load import death, stand
 from optagent.agent.gating import gate
 from optagent.agent.hand_off import write_handoff
 from optagent.agent.ids import next_id
+from optagent.agent.jsonable import to_body
 from optagent.agent.load import load_of
 from optagent.agent.measuring import measure
 from optagent.agent.orient import Orientation, orient
@@ -48,6 +49,7 @@ from optagent.agent.spending import costs_of
 from optagent.agent.splitting import kept_together
 from optagent.agent.standing import Standing
 from optagent.agent.verdict import Judgement, Verdict
+from optagent.tools.journal_store import Draft
 
 
 class State(TypedDict, total=False):
@@ -245,16 +247,18 @@ def _remember_ranks(round_: Round) -> None:
 def _take_apart(session: Session, split: Split) -> None:
     """Record that an item is tried without the part that is known to fail, and show it in the plan."""
     parts = ", ".join(p.id for p in split.parts)
-    session.note("split", split, f"{split.item}:{mark(split.change)}")
-    set_status(session, split.item, Status.DEAD, f"{split.because}; split into {parts}")
+    noted = Draft("split", to_body(split), f"{split.item}:{mark(split.change)}")
+    set_status(session, split.item, Status.DEAD, f"{split.because}; split into {parts}", because=noted)
     session.narrator.tell("note", f"{split.item}: {split.because}; the rest is tried without it ({parts})")
 
 
 def _ask(session: Session, question: Question) -> None:
     asked = replace(question, id=next_id("Q", len(session.ledger.questions)))
-    session.note("question", asked, asked.id)
+    noted = Draft("question", to_body(asked), asked.id)
     if question.item is not None and question.reason != "plan-ambiguous":
-        set_status(session, question.item, Status.PARKED, f"waits for the answer to {asked.id}")
+        set_status(session, question.item, Status.PARKED, f"waits for the answer to {asked.id}", because=noted)
+    else:
+        session.journal.append_all([noted])
     goes_on = " - parked, the rest goes on" if question.item is not None else ""
     session.narrator.tell("ask", f"{asked.id} ({asked.reason}): {asked.text}{goes_on}")
 

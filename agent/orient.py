@@ -140,10 +140,14 @@ def take_over(session: Session, orientation: Orientation, lost: Sequence[Differe
     handoff, ledger = orientation.handoff, session.ledger
     if handoff is None:
         return False
-    if any(key.startswith(f"handoff:{handoff.id}:") for key in ledger.pending):
-        # Written by ourselves, and killed before that was noted: what it tells is in the journal already.
-        body = {"id": handoff.id, "path": orientation.handoff_path, "ended": handoff.ended, "written": handoff.written}
-        session.note("handoff", body, handoff.id)
+    if _is_our_own(session, handoff.id, orientation.handoff_path):
+        written = {
+            "id": handoff.id,
+            "path": orientation.handoff_path,
+            "ended": handoff.ended,
+            "written": handoff.written,
+        }
+        session.note("handoff", written, handoff.id)
         return False
     if is_known(session, handoff):
         _note_moved(session, handoff, orientation.handoff_path, lost)
@@ -185,6 +189,16 @@ def _note_moved(session: Session, handoff: Handoff, path: str, lost: Sequence[Di
     if baseline is not None and any(d.what in NO_MEASUREMENT for d in lost):
         drafts.append(Draft("baseline", to_body(replace(baseline, measurement=None))))
     session.journal.append_all(drafts)
+
+
+def _is_our_own(session: Session, handoff: str, path: str) -> bool:
+    """Whether a sitting of this campaign wrote it, and was killed before that was recorded: it tells nothing new."""
+    if handoff in session.ledger.handoffs or handoff in session.ledger.taken_over:
+        return False
+    return any(
+        (entry.key or "").startswith(f"handoff:{handoff}:") and entry.body["request"].get("path") == path
+        for entry in session.journal.entries(kind="intent")
+    )
 
 
 def adopt_configured_baseline(session: Session, revision: str) -> Baseline:

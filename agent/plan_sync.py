@@ -10,14 +10,16 @@ from optagent.agent.plan.read import read_plan
 from optagent.agent.plan.write import with_status
 from optagent.agent.session import Session
 from optagent.tools.calls.files import ReadText, WriteText
+from optagent.tools.journal_store import Draft
 
 TRIES = 3
 """How often a plan that its owner saves at the same moment is read and written again."""
 
 
-def set_status(session: Session, item: str, status: Status, result: str = "") -> None:
-    """Record an item's status, then show it in the plan."""
-    session.note("item-status", {"item": item, "status": status, "result": result})
+def set_status(session: Session, item: str, status: Status, result: str = "", *, because: Draft | None = None) -> None:
+    """Record an item's status, together with `because` it has it, then show it in the plan."""
+    recorded = Draft("item-status", {"item": item, "status": status.value, "result": result})
+    session.journal.append_all([*([because] if because else []), recorded])
     write_statuses(session, {item: status})
 
 

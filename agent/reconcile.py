@@ -100,7 +100,8 @@ def _checkout(world: World, known_good: Configuration, ledger: Ledger) -> tuple[
         return "", f"the source checkout cannot be read: {seen.problem}"
     tried = {e.candidate.revision for e in ledger.experiments.values() if e.candidate}
     moved = bool(known_good.revision) and seen.revision != known_good.revision
-    if moved and seen.revision not in tried and not (seen.branch or "").startswith("optagent/"):
+    half_way = seen.branch is None and ledger.interrupted_in_checkout()  # git moves HEAD first, then onto its branch
+    if moved and not half_way and seen.revision not in tried and not (seen.branch or "").startswith("optagent/"):
         return "", f"the checkout is at {seen.revision[:12]} ({seen.branch or 'detached'}), which nobody recorded"
     if seen.dirty:
         files = ", ".join(seen.dirty[:5]) + (" ..." if len(seen.dirty) > 5 else "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import os
 import secrets
@@ -112,6 +113,7 @@ def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     target = path.resolve()  # a link stays a link, its target is replaced
     temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
+    _remove_unfinished(target)
     try:
         with temporary.open("xb") as file:
             if target.exists():
@@ -124,6 +126,12 @@ def _replace(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync(target.parent)
+
+
+def _remove_unfinished(target: Path) -> None:
+    """Remove what a write of the same file left that was killed. One process writes a campaign at a time."""
+    for left in target.parent.glob(f".{glob.escape(target.name[:100])}.????????.part"):
+        left.unlink(missing_ok=True)
 
 
 def file_sha256(path: Path) -> str | None:
