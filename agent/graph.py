@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import closing, nullcontext
 from pathlib import Path
-from sqlite3 import Connection, DatabaseError
 from typing import Any
 
 from langgraph.checkpoint.base import BaseCheckpointSaver
@@ -19,14 +18,11 @@ from langgraph.types import Command, interrupt
 
 from optagent.agent import nodes
 from optagent.agent.nodes import Round, State
-from optagent.tools.checkpoints import made_anew, open_checkpoints
+from optagent.tools.checkpoints import UNREADABLE, made_anew, open_checkpoints
 from optagent.tools.exhausted import stop_if_exhausted
 
 RECURSION_LIMIT = 1_000_000
 """Super-steps of one sitting. What bounds a sitting are its own budgets, not this."""
-
-UNREADABLE = (DatabaseError, ValueError, TypeError, KeyError, AttributeError)
-"""What reading a checkpoint raises whose content is damaged: LangGraph and its serializer have no error of their own."""
 
 NODES: dict[str, Callable[[State, Round], State]] = {
     "orient": nodes.orient_node,
@@ -116,7 +112,7 @@ def run(round_: Round, checkpoints: Path | None, thread: str, earlier: str | Non
         return state
 
 
-def _stands_at_a_question(connection: Connection, earlier: str | None) -> bool:
+def _stands_at_a_question(connection: Any, earlier: str | None) -> bool:
     """Raises one of UNREADABLE where the checkpoints make no sense, which the journal does not need."""
     state = build(SqliteSaver(connection)).get_state(_config(earlier or "none"))
     return bool(earlier) and state.next == ("ask",)

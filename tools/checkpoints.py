@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from sqlite3 import Connection, DatabaseError, OperationalError, connect
+from sqlite3 import Connection, DatabaseError, Error, OperationalError, connect
 
 from optagent.tools.exhausted import stop_if_exhausted
-from optagent.tools.sqlite_copies import defect_of, set_aside
+from optagent.tools.sqlite_copies import defect_of, opened_copy, set_aside
 
 DAMAGED = "damaged"
+UNREADABLE = (DatabaseError, ValueError, TypeError, KeyError, AttributeError)
+"""What reading a checkpoint raises whose content is damaged: LangGraph and its serializer have no error of their own."""
 
 
 def open_checkpoints(path: Path) -> Connection:
@@ -36,3 +38,12 @@ def made_anew(path: Path) -> Connection:
     """A connection to an empty file; the one that is there, which nobody may have open, is moved aside."""
     set_aside(path, DAMAGED)
     return connect(path, check_same_thread=False)
+
+
+def checkpoints_defect(path: Path) -> str:
+    """What is wrong with the file, "" when nothing is. It is looked at in a copy."""
+    try:
+        with opened_copy(path) as connection:
+            return defect_of(connection)
+    except (Error, OSError) as error:
+        return str(error)

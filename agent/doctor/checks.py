@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 
@@ -13,6 +12,7 @@ from optagent.agent.errors import BadInput
 from optagent.agent.handoff.read import read_handoff
 from optagent.agent.orient import newest
 from optagent.tools.calls.files import ListFolder, ReadText
+from optagent.tools.checkpoints import checkpoints_defect
 from optagent.tools.errors import ToolFailure
 from optagent.tools.exhausted import free_bytes
 from optagent.tools.files import list_folder, read_text
@@ -22,7 +22,6 @@ from optagent.tools.lock import left_behind
 from optagent.tools.network import address_of, held_by, listeners
 from optagent.tools.patch import look_at_checkout
 from optagent.tools.paths import environment_folder
-from optagent.tools.sqlite_copies import defect_of, opened_copy
 
 REPAIR = "optagent doctor --repair"
 LEAST_FREE_GB = 1.0
@@ -82,14 +81,6 @@ def _checkpoints(patient: Patient) -> Line:
     if defect := checkpoints_defect(path):
         return problem("checkpoints", f"{path.name} is damaged ({defect})", f"{REPAIR} (nothing is lost with them)")
     return fine("checkpoints", "sound")
-
-
-def checkpoints_defect(path: Path) -> str:
-    try:
-        with opened_copy(path) as connection:
-            return defect_of(connection)
-    except (sqlite3.Error, OSError) as error:
-        return str(error)
 
 
 def _handoff(patient: Patient) -> Line:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from optagent.agent.doctor.checks import checkpoints_defect, documents, wanted_revision
+from optagent.agent.doctor.checks import documents, wanted_revision
 from optagent.agent.doctor.patient import CHECKPOINTS, JOURNAL, LOCK, Patient
 from optagent.agent.errors import OptagentError
 from optagent.agent.ledger import Ledger, fold
 from optagent.agent.plan.model import Plan, Status
 from optagent.tools.calls.patch import RestoreCheckout
+from optagent.tools.checkpoints import checkpoints_defect
 from optagent.tools.deployment import Timeouts
 from optagent.tools.errors import LockFailure
 from optagent.tools.git_commands import CheckoutProblem
