@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from optagent.agent.commands import json_lines
 from optagent.agent.commands.printable import clip
@@ -87,7 +87,7 @@ def _unless_unguarded(judged: Judgement, guards: Mapping[str, Guard], *, last: b
     unmeasured = next((name for name, guard in guards.items() if not guard.measured), None)
     if judged.verdict is not Verdict.KEEP or unmeasured is None:
         return judged
-    because = f"{judged.because}, but {unmeasured}, which must not get worse, has not been measured"
+    because = f"{judged.because}, but {clip(unmeasured, QUOTED)}, which must not get worse, has not been measured"
     if last:
         return replace(judged, verdict=Verdict.INCONCLUSIVE, because=f"{because}, so the simpler configuration stays")
     return replace(judged, verdict=Verdict.MORE, because=because)
@@ -196,7 +196,7 @@ def no_effect(value: Any) -> str | None:
     return None if value >= LEAST_EFFECT else f"expected a fraction such as 0.02, not {_quoted(value)}"
 
 
-def is_finite(value: Any) -> bool:
+def is_finite(value: Any) -> TypeGuard[float]:
     """Whether it is a number that a float can hold, which long integers are not."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
