@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
@@ -64,12 +63,4 @@ def write(lines: Iterable[str]) -> None:
     except BrokenPipeError:
         raise
     except OSError as error:
-        _forget_the_rest()
         raise OptagentError(f"standard output: cannot be written: {error.strerror or error}") from None
-
-
-def _forget_the_rest() -> None:
-    """What could not be written would be tried again, and complained about, when the interpreter ends."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())
-    os.close(nowhere)
