@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from optagent.agent.log_percent import fraction, log_percent, unsigned
 from optagent.agent.noise import Noise, with_groups, with_pairs
 
 MARGIN = 0.03
@@ -41,8 +42,8 @@ def harm(guard: Guard, noise: Noise | None) -> tuple[Harm, float]:
     mean, doubt = _loss(guard, noise)
     allowed = 100 * math.log1p(guard.margin)
     if mean + doubt <= allowed:
-        return "harmless", math.expm1(mean / 100)
-    return ("harmful" if mean > allowed and mean - doubt > 0 else "open"), math.expm1(mean / 100)
+        return "harmless", fraction(mean)
+    return ("harmful" if mean > allowed and mean - doubt > 0 else "open"), fraction(mean)
 
 
 def harmful(guards: Mapping[str, Guard], noise: Noise | None, last: bool) -> str | None:
@@ -50,7 +51,7 @@ def harmful(guards: Mapping[str, Guard], noise: Noise | None, last: bool) -> str
     for name, guard in guards.items():
         state, worse_by = harm(guard, noise)
         if state == "harmful" or (last and state == "open" and worse_by > guard.margin):
-            return f"{name} got {worse_by:.1%} worse ({guard.margin:.1%} is allowed)"
+            return f"{name} got {unsigned(worse_by)} worse ({guard.margin:.1%} is allowed)"
     return None
 
 
@@ -63,7 +64,7 @@ def _loss(guard: Guard, noise: Noise | None) -> tuple[float, float]:
     """(estimate of the loss in log per cent, how far the true one may lie above it, one-sided 95 %)."""
     sign = 1 if guard.direction == "min" else -1
     if guard.unpaired is None:
-        losses = [sign * 100 * math.log(candidate / baseline) for baseline, candidate in guard.pairs]
+        losses = [sign * log_percent(baseline, candidate) for baseline, candidate in guard.pairs]
         own = with_pairs(noise, losses)
         return sum(losses) / len(losses), _quantile(own.df) * own.pair_sd / math.sqrt(len(losses))
     base, cand = ([100 * math.log(v) for v in values] for values in guard.unpaired)

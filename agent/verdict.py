@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from optagent.agent.guards import Guard, harmful, still_open
+from optagent.agent.log_percent import fraction, log_percent, signed
 from optagent.agent.noise import Noise, with_pairs
 from optagent.agent.series import Series
 
@@ -62,7 +63,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 def gain(baseline: float, candidate: float, direction: str) -> float:
     """100·ln(candidate/baseline), turned so that plus is better. Both values must be above zero."""
-    ratio = 100 * math.log(candidate / baseline)
+    ratio = log_percent(baseline, candidate)
     return ratio if direction == "max" else -ratio
 
 
@@ -70,7 +71,7 @@ def expected_pairs(noise: Noise, min_effect: float) -> float:
     """How many pairs the test needs on average when the change gives exactly the minimum effect (Wald's formula)."""
     delta = 100 * math.log1p(min_effect)
     drift = delta**2 / (2 * noise.pair_sd**2)
-    return max(float(MIN_PAIRS), ((1 - BETA) * KEEP_AT + BETA * REVERT_AT) / drift)
+    return max(float(MIN_PAIRS), ((1 - BETA) * KEEP_AT + BETA * REVERT_AT) / drift) if drift else math.inf
 
 
 def expected_launches(noise: Noise, min_effect: float, pool: int) -> float:
@@ -110,7 +111,7 @@ def screen(baseline: Sequence[float], candidate: float, noise: Noise, direction:
     because = (
         f"the first run is {_percent(loss)} against the baseline, {-loss / noise.pair_sd:.0f} times the noise of a pair"
     )
-    return Judgement(Verdict.REVERT, because, _fraction(loss), *_bounds(loss, noise.pair_sd**2, noise.df), None, 0)
+    return Judgement(Verdict.REVERT, because, fraction(loss), *_bounds(loss, noise.pair_sd**2, noise.df), None, 0)
 
 
 def judge(
@@ -175,7 +176,7 @@ def judge_series(
     sure = spent > MIN_PAIRS and hopeless(Noise(series.launch_sd, SURE_OF_NOISE), min_effect, max_launches)
     evidence = _Evidence(
         mean=series.effect,
-        bounds=(_fraction(series.quantile(0.025)), _fraction(series.quantile(0.975))),
+        bounds=(fraction(series.quantile(0.025)), fraction(series.quantile(0.975))),
         llr=series.log_ratio(100 * math.log1p(min_effect)),
         words=f"over {with_it} launch{'es' if with_it > 1 else ''} against {without} without the change",
         count=spent,
@@ -217,7 +218,7 @@ def _rule(evidence: _Evidence, min_effect: float, guards: Mapping[str, Guard], n
     span = f"{_percent(evidence.mean)} {evidence.words}"
 
     def give(verdict: Verdict, because: str) -> Judgement:
-        return Judgement(verdict, because, _fraction(evidence.mean), *evidence.bounds, llr, evidence.count)
+        return Judgement(verdict, because, fraction(evidence.mean), *evidence.bounds, llr, evidence.count)
 
     if evidence.too_few:
         return give(Verdict.MORE, f"{span}; {evidence.too_few}")
@@ -244,16 +245,12 @@ def _bounds(mean: float, variance: float, df: int) -> tuple[float, float]:
     from scipy.special import stdtrit
 
     half = float(stdtrit(df, 0.975)) * math.sqrt(variance)
-    return _fraction(mean - half), _fraction(mean + half)
+    return fraction(mean - half), fraction(mean + half)
 
 
 def _odds(llr: float) -> str:
     return "more than 1000 times" if llr > math.log(1000) else f"{math.exp(llr):.0f} times"
 
 
-def _fraction(log_percent: float) -> float:
-    return math.expm1(log_percent / 100)
-
-
 def _percent(log_percent: float) -> str:
-    return f"{_fraction(log_percent):+.1%}"
+    return signed(fraction(log_percent))

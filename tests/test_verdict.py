@@ -188,6 +188,29 @@ def test_gain_changes_sign_with_the_direction_and_the_roles(baseline: float, can
     assert (up > 0) == (candidate > baseline)
 
 
+@pytest.mark.parametrize(
+    ("pair", "log"),
+    [
+        ((1e308, 1e-308), -61600 * math.log(10)),
+        ((1e-308, 1e308), 61600 * math.log(10)),
+        ((2.0**-1074, 1), 107400 * math.log(2)),
+    ],
+)
+def test_a_gain_too_large_for_a_ratio_is_told_all_the_same(pair: tuple[float, float], log: float) -> None:
+    assert gain(*pair, "max") == pytest.approx(log, rel=1e-12)
+    found = judged([pair] * 4)
+    assert found.effect is not None
+    assert found.high is not None
+    assert math.isfinite(found.effect)
+    assert math.isfinite(found.high)
+    assert found.verdict is (Verdict.KEEP if log > 0 else Verdict.REVERT)
+    assert len(found.because) < 150
+
+
+def test_no_number_of_pairs_tells_an_effect_that_vanishes() -> None:
+    assert expected_pairs(ONE_PER_CENT, 1e-300) == math.inf
+
+
 # Noise
 
 

@@ -196,8 +196,13 @@ def bench(root: Path, workload: str | None, runs: int, seed: int | None, url: st
 
 @cli.command()
 @click.argument("file", default="-", metavar="[FILE]")
-@click.argument("candidate", type=FILE, required=False, metavar="[CANDIDATE]")
+@click.argument("candidate", required=False, metavar="[CANDIDATE]")
 @click.option("--metric", default="output_throughput", show_default=True, help="Of two result files: what is compared.")
+@click.option(
+    "--direction",
+    type=click.Choice(["max", "min"]),
+    help="Of two result files: whether more or less of the metric is better, where its name does not tell.",
+)
 @click.option(
     "--min-effect", type=float, default=0.02, show_default=True, help="Of two result files: the gain that counts."
 )
@@ -205,26 +210,52 @@ def bench(root: Path, workload: str | None, runs: int, seed: int | None, url: st
     "--launch-sd", type=float, help="Of two result files: how much launches vary, as a fraction (0.01 = 1 %)."
 )
 @as_json
+@click.pass_context
 def verdict(
-    file: str, candidate: Path | None, metric: str, min_effect: float, launch_sd: float | None, as_json: bool
+    context: click.Context,
+    file: str,
+    candidate: str | None,
+    metric: str,
+    direction: str | None,
+    min_effect: float,
+    launch_sd: float | None,
+    as_json: bool,
 ) -> int:
     """Apply the campaign's rule to anybody's numbers.
 
     FILE holds a JSON object a line: {"id", "direction", "min_effect", "noise": {"launch_sd", "run_sd", "df"} or null,
-    "pairs": [[baseline, candidate], ...], "guards": {metric: pairs}}; a verdict is printed for each. Spreads are fractions.
-    Without FILE, or for -, it is the standard input. With a second file both hold results of bench_serving, the baseline's
-    first, and the answer is which is better and whether one can tell.
+    "pairs": [[baseline, candidate], ...], "guards": {metric: pairs}, "max_pairs"}; a verdict is printed for each. Spreads
+    are fractions. Only "pairs" has to be there. Without FILE, or for -, it is the standard input.
+
+    "direction" is "max" (usual) or "min", "min_effect" 0.02 where nothing is said, and "max_pairs", after which there is no
+    "more", 12. "noise" needs launch_sd and df; run_sd is 0 unless runs within a launch were told apart. null for it, or for
+    df: the pairs have to tell it, which takes four. A guard is a metric that must not get worse: its pairs, or {"pairs",
+    "margin": 0.03, "direction": "min"}. Less of it is better unless it says otherwise or is a throughput, completed or
+    another that bench_serving counts upwards. While a guard has no pairs nothing is kept.
+
+    With a second file both hold results of bench_serving, the baseline's first, and the answer is which is better and
+    whether one can tell.
 
     Example: optagent verdict baseline.jsonl candidate.jsonl --metric median_tpot_ms
     """
     if candidate is None:
         from optagent.agent.commands.giving_verdicts import give_verdicts
 
+        for option in ("metric", "direction", "min_effect", "launch_sd"):
+            if context.get_parameter_source(option) is click.core.ParameterSource.COMMANDLINE:
+                name = f"--{option.replace('_', '-')}"
+                raise click.UsageError(f"{name} is for two files of results; name the second one as well")
         return give_verdicts(file)
     from optagent.agent.commands.comparing_results import compare_results
 
     return compare_results(
-        Path(file), candidate, metric=metric, min_effect=min_effect, launch_sd=launch_sd, as_json=as_json
+        file,
+        candidate,
+        metric=metric,
+        direction=direction,
+        min_effect=min_effect,
+        launch_sd=launch_sd,
+        as_json=as_json,
     )
 
 

@@ -4,82 +4,92 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
+from collections.abc import Sequence
+from typing import Any
 
-from optagent.agent.commands.giving_verdicts import outside
+from optagent.agent.commands import json_lines
+from optagent.agent.commands.giving_verdicts import is_finite, no_effect, outside
 from optagent.agent.commands.printable import clean
 from optagent.agent.errors import BadInput
+from optagent.agent.metric_directions import direction_of
 from optagent.agent.noise import Noise
 from optagent.agent.verdict import MIN_PAIRS, MIN_PAIRS_ALONE, Judgement, Verdict, judge
 
-LOWER_IS_BETTER = ("_ms", "duration")
+Pairs = Sequence[tuple[float, float]]
 NO_LIMIT = 10_000
+HARDLY = 0.0005
+NO_FACTOR_BELOW, NO_FACTOR_ABOVE = -0.5, 9.0
+MOST_TIMES = 1_000_000
 ASSUMED_DF = 10
 """Of a launch-to-launch spread that the user gives: about what a calibration of ten launches tells."""
 
 
 def compare_results(
-    baseline: Path, candidate: Path, *, metric: str, min_effect: float, launch_sd: float | None, as_json: bool
+    baseline: str,
+    candidate: str,
+    *,
+    metric: str,
+    direction: str | None,
+    min_effect: float,
+    launch_sd: float | None,
+    as_json: bool,
 ) -> int:
-    """Say which is faster and whether one can tell. Run n of one file is paired with run n of the other. Raises BadInput."""
-    for option, value in (("--min-effect", min_effect), ("--launch-sd", launch_sd)):
-        if value is not None and (problem := outside(value, above=0.0, below=10.0)):
-            raise BadInput(option, problem)
+    """Say which is better and whether one can tell. Run n of one file is paired with run n of the other. `direction` is
+    None where the metric's name tells it. Raises BadInput."""
+    if problem := no_effect(min_effect):
+        raise BadInput("--min-effect", problem)
+    if launch_sd is not None and (problem := outside(launch_sd, above=0.0, below=10.0)):
+        raise BadInput("--launch-sd", problem)
     before, after = values_of(baseline, metric), values_of(candidate, metric)
     pairs = list(zip(before, after, strict=False))
-    direction = direction_of(metric)
+    direction = direction or direction_of(metric)
+    if direction is None:
+        raise BadInput(
+            "--metric", f"whether more of {clean(metric)} is better is not known; add --direction max or min"
+        )
     noise = None if launch_sd is None else Noise(100 * launch_sd, ASSUMED_DF)
     judged = judge(pairs, noise, direction=direction, min_effect=min_effect, max_pairs=NO_LIMIT)
     told = conclusion(judged, pairs, metric, known_noise=noise is not None)
     if as_json:
         effect = {"estimate": judged.effect, "low": judged.low, "high": judged.high}
-        print(json.dumps({
+        json_lines.write([json.dumps({
             "metric": metric, "direction": direction, "baseline": before, "candidate": after, "verdict": judged.verdict.value,
             "effect": effect, "because": told,
-        }))  # fmt: skip
-    else:
-        print(told)
-        if unpaired := abs(len(before) - len(after)):
-            longer = baseline if len(before) > len(after) else candidate
-            print(
-                f"{unpaired} more run{'s' if unpaired > 1 else ''} in {clean(str(longer))} without a partner: not used"
-            )
+        }, allow_nan=False)])  # fmt: skip
+        return 0
+    lines = [told]
+    if unpaired := abs(len(before) - len(after)):
+        longer = json_lines.name_of(baseline if len(before) > len(after) else candidate)
+        lines.append(f"{unpaired} more run{'s' if unpaired > 1 else ''} in {longer} without a partner: not used")
+    json_lines.write(lines)
     return 0
 
 
-def direction_of(metric: str) -> str:
-    """Where better lies for a key of `bench_serving`'s result line."""
-    return "min" if metric.endswith(LOWER_IS_BETTER) else "max"
-
-
-def values_of(file: Path, metric: str) -> list[float]:
+def values_of(file: str, metric: str) -> list[float]:
     """The metric of each result in the file, one JSON object a line. Raises BadInput."""
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(str(file), f"cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    found = [_value(str(file), number, line, metric) for number, line in enumerate(lines, 1) if line.strip()]
+    name = json_lines.name_of(file)
+    results = json_lines.read(
+        json_lines.lines_of(file), name, "expected one JSON object a line, as bench_serving writes them"
+    )
+    found = [_value(name, number, result, metric) for number, result in results]
     if not found:
-        raise BadInput(str(file), "holds no result of bench_serving")
+        raise BadInput(name, "holds no result of bench_serving")
     return found
 
 
-def _value(name: str, number: int, line: str, metric: str) -> float:
-    try:
-        result = json.loads(line)
-    except (ValueError, RecursionError):
-        raise BadInput(name, "expected one JSON object a line, as bench_serving writes them", number) from None
+def _value(name: str, number: int, result: Any, metric: str) -> float:
     value = result.get(metric) if isinstance(result, dict) else None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value <= 0:
-        raise BadInput(name, f"{metric}: expected a number above zero", number)
+    if not is_finite(value) or value <= 0:
+        raise BadInput(name, f"{clean(metric)}: expected a number above zero", number)
     return float(value)
 
 
-def conclusion(judged: Judgement, pairs: list[tuple[float, float]], metric: str, *, known_noise: bool) -> str:
+def conclusion(judged: Judgement, pairs: Pairs, metric: str, *, known_noise: bool) -> str:
     """The answer in one or two sentences."""
-    n, effect = len(pairs), judged.effect or 0.0
-    span_of = f" [{judged.low:+.1%}, {judged.high:+.1%}]" if judged.low is not None and judged.high is not None else ""
-    numbers = f"{metric} {effect:+.1%}{span_of}"
+    n = len(pairs)
+    numbers = (
+        f"{clean(metric)} {_typical([b for b, _ in pairs])} -> {_typical([c for _, c in pairs])}, {_change(judged)}"
+    )
     span = f"{n} pair{'s' if n > 1 else ''} of runs"
     needed = MIN_PAIRS if known_noise else MIN_PAIRS_ALONE
     if n < needed:
@@ -91,3 +101,33 @@ def conclusion(judged: Judgement, pairs: list[tuple[float, float]], metric: str,
         worse = judged.high is not None and judged.high < 0
         return f"The second is {'worse' if worse else 'not better by as much as asked'}: {numbers} over {span}."
     return f"It cannot be told yet: {numbers} over {span}; {judged.because.split('; ')[-1]}."
+
+
+def _change(judged: Judgement) -> str:
+    """How much better it got, with the 95 % interval."""
+    told = _better(judged.effect or 0.0)
+    if judged.low is None or judged.high is None:
+        return told
+    return f"{told} (95 %: {_better(judged.low)} to {_better(judged.high)})"
+
+
+def _better(effect: float) -> str:
+    """An effect in words that need no sign; one that is large as a factor, as per cent of a loss end at 100."""
+    if abs(effect) < HARDLY:
+        return "the same"
+    if NO_FACTOR_BELOW < effect < NO_FACTOR_ABOVE:
+        return f"{100 * abs(effect):.1f} % {'better' if effect > 0 else 'worse'}"
+    factor = 1 + effect if effect > 0 else 1 / max(1 + effect, 1 / MOST_TIMES)
+    if factor >= MOST_TIMES:
+        return f"more than {MOST_TIMES} times {'better' if effect > 0 else 'worse'}"
+    return f"{_short(factor)} times {'better' if effect > 0 else 'worse'}"
+
+
+def _typical(values: Sequence[float]) -> str:
+    """The geometric mean, as the comparison is one of ratios."""
+    mean = math.exp(min(sum(map(math.log, values)) / len(values), math.log(max(values))))
+    return _short(mean)
+
+
+def _short(number: float) -> str:
+    return f"{number:.0f}" if 10_000 <= number < 1e15 else f"{number:.4g}"
