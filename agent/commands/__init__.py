@@ -54,7 +54,7 @@ def continue_(
     return go_on(root, steps=steps, dry_run=dry_run, as_json=as_json, record=record, stub=stub, detached=detach)
 
 
-@cli.command()
+@cli.command(short_help="Show the sitting that is at work, live.")
 @click.pass_obj
 def attach(root: Path) -> int:
     """Show the sitting that is at work, in whichever terminal or in none, until it ends.
@@ -114,7 +114,7 @@ def status(root: Path, as_json: bool) -> int:
     return show_status(root, as_json=as_json)
 
 
-@cli.command()
+@cli.command(short_help="Show, check or explain the ranked plan.")
 @click.argument("file", type=FILE, required=False)
 @click.option(
     "--check", is_flag=True, help="Only report what is wrong, with line numbers; exit status 2 if anything is."
@@ -154,7 +154,7 @@ def handoff(root: Path, file: Path | None, write: bool, check: bool, full: bool,
     return handle_handoff(root, file, write=write, check=check, full=full, as_json=as_json)
 
 
-@cli.command()
+@cli.command(short_help="Say what an SGLang server's log means.")
 @click.argument("log", metavar="LOG")
 @click.option("--now", metavar="ISO8601", help="The time on the log's own clock: tells for how long it is silent.")
 @click.option("--follow", is_flag=True, help="Read on as it grows, until it is ready, crashed, hung or stopped.")
@@ -259,7 +259,7 @@ def verdict(
     )
 
 
-@cli.command()
+@cli.command(short_help="Run a recorded session again, with stubs.")
 @click.argument("recording", type=FILE)
 @click.option("--until", type=click.IntRange(min=0), metavar="N", help="Replay the first N steps (experiments) only.")
 @click.option("--then", "planner", metavar="PLANNER", help="Branch off there with this planner: ranked.")
@@ -304,7 +304,7 @@ def replay(
     return replay_recording(recording, until=until, as_json=as_json)
 
 
-@cli.command()
+@cli.command(short_help="Say what state the campaign is in.")
 @click.option("--repair", is_flag=True, help="Say what can be repaired, and do it when that is confirmed.")
 @click.option("--yes", is_flag=True, help="With --repair: do it without asking.")
 @as_json
@@ -322,7 +322,7 @@ def doctor(root: Path, repair: bool, yes: bool, as_json: bool) -> int:
     return examine(root, repair=repair, yes=yes, as_json=as_json)
 
 
-@cli.command()
+@cli.command(short_help="Make a campaign folder to start from.")
 @click.argument("directory", metavar="DIR")
 @click.option("--name", help="Name of the campaign (default: the folder's).")
 @click.pass_obj
