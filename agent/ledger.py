@@ -433,7 +433,7 @@ def _withdrawn(ledger: Ledger, entry: Entry) -> None:
 
 
 def _intent(ledger: Ledger, entry: Entry) -> None:
-    ledger.pending[str(entry.key)] = entry.body
+    ledger.pending[str(entry.key or entry.body["request"]["key"])] = entry.body  # without a key: begun once more
 
 
 def _result(ledger: Ledger, entry: Entry) -> None:

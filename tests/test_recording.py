@@ -130,7 +130,7 @@ def test_an_effect_that_never_came_back_leaves_its_intent() -> None:
     assert kinds(journal) == ["intent"]
     again = Fake()
     ask(RecordingToolbox(again, journal), "launch", EFFECTS["launch"])
-    assert kinds(journal) == ["intent", "result"]
+    assert kinds(journal) == ["intent", "intent", "result"]
     assert len(again.asked) == 1
 
 

@@ -53,7 +53,10 @@ class RecordingToolbox(RoutedToolbox):
     def _perform(self, tool: str, request: Request, key: str | None, answers_with: type[R]) -> R:
         if key is not None:
             body = request.model_dump(mode="json", exclude=_BULK.get(tool), exclude_defaults=True)
-            self._journal.append("intent", {"tool": tool, "request": body}, key)
+            again = (
+                self._journal.find("intent", key) is not None
+            )  # begun before, interrupted, and perhaps reconciled since
+            self._journal.append("intent", {"tool": tool, "request": body}, None if again else key)
         result: R = getattr(self._inner, tool)(request)
         if key is not None:
             self._journal.append("result", {"tool": tool, "result": as_json(result)}, key)

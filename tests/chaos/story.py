@@ -89,7 +89,7 @@ def counted_twice(entries: list[Entry]) -> list[str]:
     ended = [e.body["experiment"] for e in entries if e.kind == "verdict"]
     wrong += [f"{name} has {ended.count(name)} verdicts" for name in set(ended) if ended.count(name) > 1]
     wrong += [f"{name} has no verdict and is not the last" for name in begun[:-1] if name not in ended]
-    runs = [e.body["run"]["evidence"] for e in entries if e.kind == "run"]
+    runs = [e.body["run"].get("evidence", "") for e in entries if e.kind == "run"]
     wrong += [f"{name} is counted {runs.count(name)} times" for name in set(runs) if name and runs.count(name) > 1]
     return wrong
 
