@@ -33,8 +33,11 @@ run: env ## the reference campaign on the simulated deployment, in a scratch fol
 	  echo "(the campaign lies in $(SCRATCH): $(BIN)/optagent -C $(SCRATCH) answer Q1 approve)"; \
 	elif [ $$status -ne 0 ]; then exit $$status; fi
 
-test: env ## all tests that need no real SGLang
-	@$(BIN)/python -m pytest -m "not sglang"
+test: env ## all tests that need no real SGLang, but for the long ones of test-chaos
+	@$(BIN)/python -m pytest -m "not sglang and not chaos"
+
+test-chaos: env ## a whole campaign, killed at every place where it records or acts, and at random times
+	@$(BIN)/python -m pytest -m "chaos and not sglang" tests/chaos
 
 test-sglang: env ## the end-to-end tests on the SGLang that `make sglang-cpu` built
 	@$(BIN)/python -m pytest -m sglang -rs --durations=0 --durations-min=5 tests/sglang_cpu
@@ -71,4 +74,4 @@ lock: ## write the lock files anew (needs uv)
 clean: ## remove everything that was made here
 	rm -rf $(VENV) .run .mypy_cache .ruff_cache .pytest_cache .hypothesis build src/*.egg-info
 
-.PHONY: help env run test test-sglang check format benchmarks campaign-benchmark verdict-benchmark sglang-cpu sglang-campaign lock clean
+.PHONY: help env run test test-chaos test-sglang check format benchmarks campaign-benchmark verdict-benchmark sglang-cpu sglang-campaign lock clean

@@ -30,6 +30,7 @@ MUST_DIE_IN = (
 """Boundaries and effects that have to be among the places, each part of a place's name."""
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(1800)
 def test_a_kill_at_every_place_leaves_the_story_as_it_is(
     tmp_path: Path, undisturbed: Campaign, campaigns: Made

@@ -17,6 +17,7 @@ SEED = 6
 KILLS = 24
 
 
+@pytest.mark.chaos
 @pytest.mark.timeout(1800)
 def test_kills_at_any_time_leave_the_story_as_it_is(tmp_path: Path, undisturbed: Campaign, campaigns: Made) -> None:
     campaign, chance = campaigns(tmp_path / "campaign"), random.Random(SEED)
