@@ -33,27 +33,29 @@ def write_statuses(session: Session, statuses: Mapping[str, Status]) -> None:
 
     again = Retrying(
         stop=stop_after_attempt(TRIES),
-        retry=retry_if_result(lambda text: text is None),
+        retry=retry_if_result(lambda written: written is None),
         retry_error_callback=lambda state: None,
     )
-    text = again(_write_once, session, statuses)
-    if text is None:
+    written = again(_write_once, session, statuses)
+    if written is None:
         path = session.config.plan
         session.narrator.tell("note", f"{path} could not be brought up to date; the journal has the statuses")
         return
-    shown = {i.id: i.status for i in read_plan(text).items if i.id in statuses and not _stopped_by_owner(session, i)}
+    text, stopped = written
+    shown = {i.id: i.status for i in read_plan(text).items if i.id in statuses and i.id not in stopped}
     if any(session.ledger.plan_written.get(item) != status for item, status in shown.items()):
         session.note("plan-written", {"statuses": shown})
 
 
-def _write_once(session: Session, statuses: Mapping[str, Status]) -> str | None:
-    """The plan's text with the statuses in it; None when it cannot be read or its owner saved it in between."""
+def _write_once(session: Session, statuses: Mapping[str, Status]) -> tuple[str, set[str]] | None:
+    """The plan's text with the statuses in it, and the items of which the owner's word stays; None when it cannot be read or
+    its owner saved it in between."""
     path = session.config.plan
     read = session.toolbox.read_text(ReadText(path=path))
     if read.text is None:
         return None
     text = read.text
-    stopped = [item.id for item in read_plan(text).items if item.id in statuses and _stopped_by_owner(session, item)]
+    stopped = {item.id for item in read_plan(text).items if item.id in statuses and _stopped_by_owner(session, item)}
     for item, status in statuses.items():
         if item in stopped:
             session.narrator.tell(
@@ -62,10 +64,10 @@ def _write_once(session: Session, statuses: Mapping[str, Status]) -> str | None:
         else:
             text = with_status(text, item, status, session.ledger.item_result.get(item, ""))
     if text == read.text:
-        return text
+        return text, stopped
     key = f"{session.ledger.sitting}:plan:{session.ledger.seq}:{(read.sha256 or '')[:12]}"
     done = session.toolbox.write_text(WriteText(key=key, path=path, text=text, expect_sha256=read.sha256))
-    return text if done.written else None
+    return (text, stopped) if done.written else None
 
 
 def _stopped_by_owner(session: Session, item: Item) -> bool:
