@@ -40,7 +40,7 @@ test-chaos: env ## a whole campaign, killed at every place where it records or a
 	@$(BIN)/python -m pytest -m "chaos and not sglang" tests/chaos
 
 test-sglang: env ## the end-to-end tests on the SGLang that `make sglang-cpu` built
-	@$(BIN)/python -m pytest -m sglang -rs --durations=0 --durations-min=5 tests/sglang_cpu
+	@$(BIN)/python -m pytest -m "sglang and not chaos" -rs --durations=0 --durations-min=5 tests/sglang_cpu
 
 sglang-campaign: env ## the whole small campaign on that SGLang, in a scratch folder (half an hour)
 	@$(BIN)/python tests/sglang_cpu/run_campaign.py .run/sglang-campaign

@@ -247,7 +247,8 @@ def test_a_handoff_of_our_own_that_was_not_noted_is_not_taken_over(campaign: Cam
     for begun, taken in ((True, False), (False, True)):
         session = session_in(campaign.folder, "plans/plan.md", Told())
         if begun:
-            session.note("intent", {"tool": "write_text", "request": {}}, "handoff:H0002:7")
+            begun_with = {"path": f"handoffs/{name}"}
+            session.note("intent", {"tool": "write_text", "request": begun_with}, "handoff:H0002:7")
         handoff = load_handoff(session, f"handoffs/{name}")
         assert handoff.id == "H0002"
         assert take_over(session, Orientation(load_plan(session), handoff, f"handoffs/{name}")) is taken

@@ -19,7 +19,7 @@ from story import ledger_of
 if TYPE_CHECKING:
     from conftest import Prepare
 
-pytestmark = pytest.mark.sglang
+pytestmark = [pytest.mark.sglang, pytest.mark.chaos]
 
 SEED = 10
 KILLS = 10
