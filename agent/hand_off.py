@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from optagent.agent.change import describe
@@ -12,11 +13,12 @@ from optagent.agent.handoff.model import Handoff
 from optagent.agent.ledger import Ledger
 from optagent.agent.orient import latest_handoff
 from optagent.agent.plan.model import Status
-from optagent.agent.records import Attempt, Claim, InFlight, Lesson, NextStep, Part
+from optagent.agent.records import Attempt, Baseline, Claim, InFlight, Lesson, NextStep, Part, Under
 from optagent.agent.session import Session
 from optagent.agent.standing import Kind, Standing
 from optagent.agent.total_gain import total_gain
 from optagent.agent.verdict import Verdict
+from optagent.agent.workloads import called
 from optagent.tools.calls.files import ListFolder, WriteText
 from optagent.tools.calls.world import World
 
@@ -41,6 +43,20 @@ def write_handoff(session: Session, world: World, standings: Sequence[Standing],
     return path
 
 
+def _named(ledger: Ledger, baseline: Baseline | None) -> Baseline | None:
+    """The baseline with the workload of its record by its name, where there is more than one; without it otherwise."""
+    if baseline is None or baseline.measurement is None or baseline.measurement.under is None:
+        return baseline
+    under = baseline.measurement.under if len(ledger.workloads) > 1 else None
+    named = replace(under, workload=called(under, ledger.workloads)) if under else None
+    return replace(baseline, measurement=replace(baseline.measurement, under=named))
+
+
+def _of_workload(ledger: Ledger, under: Under | None) -> str:
+    """What a number belongs to, where there is more than one workload; "" otherwise."""
+    return f" under {called(under, ledger.workloads)}" if under is not None and len(ledger.workloads) > 1 else ""
+
+
 def _number(session: Session) -> int:
     names = session.toolbox.list_folder(ListFolder(path=session.config.handoffs)).names
     return max([int(n[:4]) for n in names if n[:4].isdigit()], default=0) + 1
@@ -58,7 +74,7 @@ def compose(session: Session, world: World, standings: Sequence[Standing], ended
         supersedes=latest_handoff(session) or None,
         objective=objective.statement or f"{objective.metric} {better}, by at least {objective.min_effect:.0%} a change",
         principles=tuple(principle_lines(session)),
-        first_baseline=first, baseline=ledger.baseline, total_gain=total_gain(ledger),
+        first_baseline=_named(ledger, first), baseline=_named(ledger, ledger.baseline), total_gain=total_gain(ledger),
         claims=tuple(claims(session, world, now)), lessons=tuple(_lessons(ledger)),
         attempts=tuple(attempts(ledger)[-MOST_ATTEMPTS:]), dead_ends=tuple(ledger.dead_ends.values()),
         in_flight=tuple(_in_flight(ledger)), next_steps=tuple(_next_steps(standings)),
@@ -89,7 +105,7 @@ def claims(session: Session, world: World, now: str) -> list[Claim]:
     if baseline and baseline.measurement:
         m = baseline.measurement
         add(
-            f"the baseline gives {m.metric} {m.value:.4g}",
+            f"the baseline gives {m.metric} {m.value:.4g}{_of_workload(ledger, m.under)}",
             "baseline",
             m.metric,
             f"{m.value:.6g}",
@@ -125,14 +141,14 @@ def attempts(ledger: Ledger) -> list[Attempt]:
     """One row an experiment, the failed ones included; what an earlier handoff told comes first. The launches of a survey
     that decided nothing have no rows: a lesson sums them up."""
     done = (e for e in ledger.experiments.values() if e.verdict and e.kind != BASELINE)
-    return [*ledger.attempts, *(_row(e) for e in done if not _only_looked(e))]
+    return [*ledger.attempts, *(_row(ledger, e) for e in done if not _only_looked(e))]
 
 
 def _only_looked(e: Experiment) -> bool:
     return e.kind == SURVEY and e.verdict == Verdict.INCONCLUSIVE
 
 
-def _row(e: Experiment) -> Attempt:
+def _row(ledger: Ledger, e: Experiment) -> Attempt:
     change = describe(e.change) if e.kind != CONFIRM else "all kept changes"
     change = f"taken out again: {change}" if e.removal else change
     runs = tuple(r.evidence for r in e.runs if r.valid and r.evidence)[:2]
@@ -146,7 +162,7 @@ def _row(e: Experiment) -> Attempt:
         e.effect,
         e.low,
         e.high,
-        e.because,
+        e.because + (_of_workload(ledger, e.under) if e.effect is not None else ""),
         (*runs, *failed),
         e.base.environment,
         True,

@@ -12,6 +12,7 @@ from optagent.agent.plan_sync import bring_up_to_date, set_status
 from optagent.agent.reconcile import Check, Findings, Outcome, check_claims, facts_of, find
 from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Part
 from optagent.agent.session import Session
+from optagent.agent.workloads import record_under
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.logs import LogReading, ReadLog
 from optagent.tools.calls.patch import RestoreCheckout
@@ -67,9 +68,9 @@ def reconcile(session: Session, orientation: Orientation) -> Reconciled:
 def known_good_state(session: Session, orientation: Orientation) -> Baseline:
     """The journal's baseline; without one, the handoff's; without one, the configured."""
     if session.ledger.baseline is not None:
-        return session.ledger.baseline
+        return session.baseline()
     if orientation.handoff is not None and orientation.handoff.baseline is not None:
-        return orientation.handoff.baseline
+        return record_under(orientation.handoff.baseline, session.ledger.under)
     return session.baseline()
 
 
@@ -78,8 +79,9 @@ def check_handoff(session: Session, orientation: Orientation, world: World) -> l
     if orientation.handoff is None:
         return []
     measured: dict[str, float] = {}
-    baseline = session.ledger.baseline
-    if baseline is not None and baseline.measurement is not None and baseline.measurement.verified:
+    claimed, baseline = orientation.handoff.baseline, session.baseline()
+    comparable = claimed is None or record_under(claimed, session.ledger.under) == claimed
+    if comparable and baseline.measurement is not None and baseline.measurement.verified:
         measured[baseline.measurement.metric] = baseline.measurement.value
     return check_claims(orientation.handoff.claims, world, measured, session.config.measuring.baseline_tolerance)
 
