@@ -14,6 +14,7 @@ from optagent.agent.handoff.model import Handoff
 from optagent.agent.orient import Orientation, handoff_names, is_known, load_handoff
 from optagent.agent.reconcile import facts_of
 from optagent.agent.session import Session
+from optagent.agent.workloads import record_under
 from optagent.tools.calls.facts import LookedUp, LookUp
 from optagent.tools.calls.world import World
 
@@ -56,7 +57,9 @@ def _sight(
     session: Session, handoff: Handoff, world: World, looked: LookedUp, environment: str, elsewhere: str = ""
 ) -> Sight:
     ledger = session.ledger
-    m = ledger.baseline.measurement if ledger.baseline else None
+    claimed = handoff.baseline
+    comparable = claimed is None or record_under(claimed, ledger.under) == claimed
+    m = session.baseline().measurement if comparable and ledger.baseline else None
     known = m if m is not None and m.verified else None
     return Sight(
         world,
