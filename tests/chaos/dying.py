@@ -167,7 +167,7 @@ def run(words: list[str], root: Path, died: Path) -> int:
     fate.during(words[0])
     if words[0] == "answer":
         return give_answer(root, words[1], words[2], as_json=True)
-    return handle_handoff(root, write=True, check=False, as_json=True)
+    return handle_handoff(root, None, write=True, check=False, full=False, as_json=True)
 
 
 def main(root: Path, died: Path) -> None:
