@@ -46,7 +46,9 @@ def checked_handoff(session: Session, orientation: Orientation, world: World, en
     looked = session.toolbox.look_up(request) if request != LookUp() else LookedUp()
     sight = _sight(session, handoff, world, looked, environment)
     checks = check_claims(claims, sight)
-    lost = differences(handoff, world, checks, list(session.config.deployment.environments))
+    own = handoff.id in session.ledger.handoffs and is_known(session, handoff)
+    moved_on = own and handoff.baseline is not None and handoff.baseline.configuration.environment != environment
+    lost = differences(handoff, world, checks, list(session.config.deployment.environments), moved_on=moved_on)
     if void := next((d for d in lost if d.what in NO_MEASUREMENT), None):
         because = f"it was measured elsewhere ({void.what}: there {void.there}, here {void.here})"
         checks = check_claims(claims, _sight(session, handoff, world, looked, environment, because))
