@@ -14,6 +14,7 @@ from optagent.agent.handoff.model import Handoff
 from optagent.agent.orient import Orientation, handoff_names, is_known, load_handoff
 from optagent.agent.reconcile import facts_of
 from optagent.agent.session import Session
+from optagent.agent.workloads import record_under
 from optagent.tools.calls.facts import LookedUp, LookUp
 from optagent.tools.calls.world import World
 
@@ -45,7 +46,9 @@ def checked_handoff(session: Session, orientation: Orientation, world: World, en
     looked = session.toolbox.look_up(request) if request != LookUp() else LookedUp()
     sight = _sight(session, handoff, world, looked, environment)
     checks = check_claims(claims, sight)
-    lost = differences(handoff, world, checks, list(session.config.deployment.environments))
+    own = handoff.id in session.ledger.handoffs and is_known(session, handoff)
+    moved_on = own and handoff.baseline is not None and handoff.baseline.configuration.environment != environment
+    lost = differences(handoff, world, checks, list(session.config.deployment.environments), moved_on=moved_on)
     if void := next((d for d in lost if d.what in NO_MEASUREMENT), None):
         because = f"it was measured elsewhere ({void.what}: there {void.there}, here {void.here})"
         checks = check_claims(claims, _sight(session, handoff, world, looked, environment, because))
@@ -56,7 +59,9 @@ def _sight(
     session: Session, handoff: Handoff, world: World, looked: LookedUp, environment: str, elsewhere: str = ""
 ) -> Sight:
     ledger = session.ledger
-    m = ledger.baseline.measurement if ledger.baseline else None
+    claimed = handoff.baseline
+    comparable = claimed is None or record_under(claimed, ledger.under) == claimed
+    m = session.baseline().measurement if comparable and ledger.baseline else None
     known = m if m is not None and m.verified else None
     return Sight(
         world,

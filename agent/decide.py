@@ -210,6 +210,8 @@ def _noise_unknown(situation: Situation) -> bool:
 def _why_measure(situation: Situation) -> str:
     if situation.check.misses:
         return f"the baseline gave {situation.check.off:+.1%} against its record; once more before that is believed"
+    if situation.elsewhere:
+        return f"the workload changed since the baseline was measured under {situation.elsewhere}: measured anew"
     if situation.baseline.measurement is None:
         return "the baseline has never been measured"
     if not situation.check.measured:
@@ -286,7 +288,7 @@ def _baseline_moved(s: Situation) -> Question | None:
 
 def _was_measured(s: Situation) -> bool:
     """Whether the baseline has a result of this campaign's own; a claim of a handoff is none."""
-    return s.baseline.measurement is not None and s.baseline.measurement.verified
+    return bool(s.elsewhere) or (s.baseline.measurement is not None and s.baseline.measurement.verified)
 
 
 def _noise_known_too_high(s: Situation) -> Question | None:

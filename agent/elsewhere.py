@@ -36,10 +36,12 @@ class Difference:
 
 
 def differences(
-    handoff: Handoff, world: World, checks: Sequence[Check], environments: Sequence[str]
+    handoff: Handoff, world: World, checks: Sequence[Check], environments: Sequence[str], *, moved_on: bool = False
 ) -> tuple[Difference, ...]:
-    """Everything that does not carry over. What is not known on either side is no difference."""
-    found = [*_place(handoff, world), *_hardware(handoff, world), *_software(handoff, world)]
+    """Everything that does not carry over. What is not known on either side is no difference. A campaign that has `moved_on`
+    to another environment since it wrote the handoff looks at other versions, and by its own doing."""
+    found = [*_place(handoff, world), *_hardware(handoff, world)]
+    found += [] if moved_on else _software(handoff, world)
     found += [*_baseline(handoff, world, checks, environments), *_missing(checks)]
     return tuple(found)
 

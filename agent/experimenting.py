@@ -71,6 +71,7 @@ def begin(session: Session, step: Step) -> Experiment:
         body |= {"goal": 1} if step.kind in LOOKS else {}
         body |= {"repeats": 1} if step.kind is StepKind.SURVEY else {}
         body |= {"removal": True, "candidate": step.without} if step.without is not None else {}
+    body |= {"under": ledger.under} if ledger.under is not None else {}
     begun_now = Draft("experiment", to_body(body), str(body["id"]))
     if item is not None:
         set_status(session, item.id, Status.TRYING, because=begun_now)

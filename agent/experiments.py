@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from optagent.agent.change import Change
+from optagent.agent.records import Under
 from optagent.agent.spread import Spread, spread_of
 from optagent.agent.verdict import geometric_mean
 from optagent.tools.calls.configuration import Configuration
@@ -126,7 +127,8 @@ class Experiment:
     of this sitting, otherwise against those it makes pairs with. With `removal` the item is in the base already, and the
     candidate is what is left without it. `items` are those that a combination is made of, `among` those that its survey
     chooses from, `root` is the configuration without any of them, `outlook` what the survey expected. `versions` are
-    those that the candidate's environment ran on, where they were recorded."""
+    those that the candidate's environment ran on, where they were recorded. `under` is what its runs were measured under
+    (None: not known)."""
 
     id: str
     kind: str
@@ -156,6 +158,7 @@ class Experiment:
     began: str = ""
     latest: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    under: Under | None = None
 
     @property
     def candidate_waits(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import PurePosixPath
 
 from optagent.agent.change import Change, describe
@@ -14,11 +15,12 @@ from optagent.agent.ledger import Ledger
 from optagent.agent.orient import handoff_names, latest_handoff
 from optagent.agent.plan.model import Status
 from optagent.agent.reconcile import sha256
-from optagent.agent.records import Attempt, Claim, DeadEnd, InFlight, Lesson, NextStep, Part
+from optagent.agent.records import Attempt, Baseline, Claim, DeadEnd, InFlight, Lesson, NextStep, Part, Under
 from optagent.agent.session import Session
 from optagent.agent.standing import Kind, Standing
 from optagent.agent.total_gain import total_gain
 from optagent.agent.verdict import Verdict
+from optagent.agent.workloads import called
 from optagent.tools.calls.files import WriteText
 from optagent.tools.calls.world import World
 
@@ -44,6 +46,20 @@ def write_handoff(session: Session, world: World, standings: Sequence[Standing],
     body = {"id": handoff.id, "path": path, "ended": ended, "written": handoff.written, "sha256": sha256(text)}
     session.note("handoff", body, handoff.id)
     return path
+
+
+def _named(ledger: Ledger, baseline: Baseline | None) -> Baseline | None:
+    """The baseline with the workload of its record by its name, where there is more than one; without it otherwise."""
+    if baseline is None or baseline.measurement is None or baseline.measurement.under is None:
+        return baseline
+    under = baseline.measurement.under if len(ledger.workloads) > 1 else None
+    named = replace(under, workload=called(under, ledger.workloads)) if under else None
+    return replace(baseline, measurement=replace(baseline.measurement, under=named))
+
+
+def _of_workload(ledger: Ledger, under: Under | None) -> str:
+    """What a number belongs to, where there is more than one workload; "" otherwise."""
+    return f" under {called(under, ledger.workloads)}" if under is not None and len(ledger.workloads) > 1 else ""
 
 
 def compose(session: Session, world: World, standings: Sequence[Standing], ended: str) -> Handoff:
@@ -76,7 +92,8 @@ def _gathered(
         simulated=world.simulated, supersedes=latest_handoff(session) or None,
         objective=objective.statement or f"{objective.metric} {better}, by at least {objective.min_effect:.0%} a change",
         principles=tuple(principle_lines(session)),
-        first_baseline=ledger.first_baseline, baseline=ledger.baseline, total_gain=total_gain(ledger),
+        first_baseline=_named(ledger, ledger.first_baseline), baseline=_named(ledger, ledger.baseline),
+        total_gain=total_gain(ledger),
         claims=tuple(claims(session, world)), lessons=tuple(_lessons(ledger, most is None)),
         attempts=tuple(rows), dead_ends=tuple(ledger.dead_ends.values()),
         in_flight=tuple(_in_flight(ledger)), next_steps=tuple(_next_steps(standings, most is None)),
@@ -126,7 +143,7 @@ def claims(session: Session, world: World) -> list[Claim]:
     if baseline and baseline.measurement:
         m = baseline.measurement
         add(
-            f"the baseline gives {m.metric} {m.value:.4g}",
+            f"the baseline gives {m.metric} {m.value:.4g}{_of_workload(ledger, m.under)}",
             "baseline",
             m.metric,
             f"{m.value:.6g}",
@@ -167,7 +184,7 @@ def attempts(ledger: Ledger, most: int | None = None) -> tuple[list[Attempt], in
     done = [e for e in ledger.experiments.values() if e.verdict and e.kind != BASELINE and not _only_looked(e)]
     latest = done if most is None else done[-most:]
     told = ledger.attempts if most is None else ledger.attempts[len(ledger.attempts) - max(0, most - len(latest)) :]
-    rows = [*told, *(_row(e) for e in latest)]
+    rows = [*told, *(_row(ledger, e) for e in latest)]
     return rows, len(done) + len(ledger.attempts) - len(rows)
 
 
@@ -175,7 +192,7 @@ def _only_looked(e: Experiment) -> bool:
     return e.kind == SURVEY and e.verdict == Verdict.INCONCLUSIVE
 
 
-def _row(e: Experiment) -> Attempt:
+def _row(ledger: Ledger, e: Experiment) -> Attempt:
     change = describe(e.change) if e.kind != CONFIRM else "all kept changes"
     change = f"taken out again: {change}" if e.removal else change
     runs = tuple(r.evidence for r in e.runs if r.valid and r.evidence)[:1]
@@ -189,7 +206,7 @@ def _row(e: Experiment) -> Attempt:
         _rounded(e.effect),
         _rounded(e.low),
         _rounded(e.high),
-        e.because,
+        e.because + (_of_workload(ledger, e.under) if e.effect is not None else ""),
         (*runs, *failed),
         e.base.environment,
         True,

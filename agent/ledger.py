@@ -26,9 +26,21 @@ from optagent.agent.experiments import (
 from optagent.agent.jsonable import from_body
 from optagent.agent.noise import Noise
 from optagent.agent.plan.model import Status
-from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Lesson, Measurement, Question, Room, Split
+from optagent.agent.records import (
+    Attempt,
+    Baseline,
+    DeadEnd,
+    InFlight,
+    Lesson,
+    Measurement,
+    Question,
+    Room,
+    Split,
+    Under,
+)
 from optagent.agent.spread import Spread, spread_of
 from optagent.agent.verdict import Verdict, geometric_mean
+from optagent.agent.workloads import adopted, called, of_workload, same
 from optagent.tools.calls.configuration import Configuration, configuration_from
 from optagent.tools.calls.world import KnownProcess
 
@@ -69,6 +81,9 @@ class Ledger:
     sitting began, by fingerprint and seed. Experiments by what they are: `bundles` (of several items),
     `removals` and `trials` (of a search) by their item; `tried` are the items that were tried alone. `splits` are changes that
     were taken apart, by their item; `ranks` the places that the items had when the plan was first read.
+
+    `under` is what is measured under now, `workloads` all that was measured under, by its mark. `noise` and `run_s` are of the
+    present workload, `other_noise` has that of others by their marks. `simulated` is what the last benchmark run said.
 
     By a configuration's fingerprint: `examined` is the entry of the first gate it passed, `evaluated` its score on tasks,
     `bands` how later launches of it compared with the first one, as a baseline; `bands` has the same by environment.
@@ -126,6 +141,10 @@ class Ledger:
     pending: dict[str, dict[str, Any]] = field(default_factory=dict)
     recent: list[str] = field(default_factory=list)
     started_at: str = ""
+    under: Under | None = None
+    workloads: dict[str, Under] = field(default_factory=dict)
+    other_noise: dict[str, dict[str, Spread]] = field(default_factory=dict)
+    simulated: bool | None = None
     restored: list[dict[str, Any]] = field(default_factory=list)
 
     def apply(self, entry: Entry) -> None:
@@ -162,6 +181,10 @@ class Ledger:
     def current(self) -> Experiment | None:
         """The experiment that is under way, if any."""
         return next((e for e in reversed(self.experiments.values()) if not e.verdict), None)
+
+    def measured_here(self) -> list[Experiment]:
+        """The experiments whose numbers are those of the present workload."""
+        return list(of_workload(self.experiments.values(), self.under))
 
     def of_item(self, item: str) -> list[Experiment]:
         return [e for e in self.experiments.values() if e.item == item]
@@ -209,6 +232,25 @@ def _sitting(ledger: Ledger, entry: Entry) -> None:
         ledger.stretch, ledger.ended, ledger.steps, ledger.started_at = entry.body["id"], False, 0, entry.at
         ledger.pools.clear()
         ledger.openings.clear()
+    if entry.body.get("under"):
+        _come_under(ledger, from_body(Under, entry.body["under"]))
+
+
+def _come_under(ledger: Ledger, now: Under) -> None:
+    """What is measured under from here on. What did not say so before was measured under the first that does."""
+    before, ledger.under = ledger.under, now
+    ledger.workloads[now.mark] = now
+    if before is None:
+        ledger.experiments = {name: adopted(e, now) for name, e in ledger.experiments.items()}
+        ledger.baseline = adopted(ledger.baseline, now) if ledger.baseline else None
+        ledger.first_baseline = adopted(ledger.first_baseline, now) if ledger.first_baseline else None
+    elif before.mark != now.mark:
+        ledger.other_noise[before.mark] = ledger.noise
+        ledger.noise = ledger.other_noise.pop(now.mark, {})
+        ledger.run_s = []
+        ledger.pools.clear()
+        ledger.openings.clear()
+        _remember(ledger, f"the workload changed: {called(now, ledger.workloads)}")
 
 
 def _sitting_ended(ledger: Ledger, entry: Entry) -> None:
@@ -244,24 +286,29 @@ def _attempt(ledger: Ledger, entry: Entry) -> None:
     _remember(ledger, f"{attempt.experiment} {attempt.title}: {attempt.verdict}")
 
 
-def _baseline_of(body: Mapping[str, Any]) -> Baseline:
-    measured = body.get("measurement")
-    return Baseline(
-        configuration_from(body["configuration"]),
-        from_body(Measurement, measured) if measured else None,
-        body.get("label", ""),
-    )
+def _baseline_of(ledger: Ledger, body: Mapping[str, Any]) -> Baseline:
+    measured = from_body(Measurement, body["measurement"]) if body.get("measurement") else None
+    baseline = Baseline(configuration_from(body["configuration"]), measured, body.get("label", ""))
+    if measured is None or measured.under is None:
+        return adopted(baseline, ledger.under) if ledger.under else baseline
+    ledger.workloads.setdefault(measured.under.mark, measured.under)
+    return baseline
 
 
 def _baseline(ledger: Ledger, entry: Entry) -> None:
-    ledger.baseline = now = _baseline_of(entry.body)
+    ledger.baseline = now = _baseline_of(ledger, entry.body)
     first = ledger.first_baseline
-    if first is None or (first.measurement is None and first.configuration == now.configuration):
+    if first is None or (first.configuration == now.configuration and _is_newer(now.measurement, first.measurement)):
         ledger.first_baseline = now
 
 
+def _is_newer(measured: Measurement | None, record: Measurement | None) -> bool:
+    """Whether it takes the record's place as that of the first baseline: there was none, or one of another workload."""
+    return record is None or (measured is not None and not same(measured.under, record.under))
+
+
 def _first_baseline(ledger: Ledger, entry: Entry) -> None:
-    ledger.first_baseline = _baseline_of(entry.body)
+    ledger.first_baseline = _baseline_of(ledger, entry.body)
 
 
 def _experiment(ledger: Ledger, entry: Entry) -> None:
@@ -274,6 +321,7 @@ def _experiment(ledger: Ledger, entry: Entry) -> None:
         root=configuration_from(b["root"]) if b.get("root") else None,
         outlook=from_body(Outlook, b["outlook"]) if b.get("outlook") else None,
         candidate=configuration_from(b["candidate"]) if b.get("candidate") else None,
+        under=from_body(Under, b["under"]) if b.get("under") else ledger.under,
     )  # fmt: skip
     if b.get("item"):
         ledger.lifted.add(b["item"])
@@ -361,13 +409,20 @@ def _verdict(ledger: Ledger, entry: Entry) -> None:
     for arm, configuration in (("baseline", done.base), ("candidate", done.candidate)):
         if configuration:
             shown = [[r.value for r in runs if r.value is not None] for runs in done.launches(arm).values()]
-            found = ledger.spread_in(configuration.environment) + spread_of(shown)
-            ledger.noise[configuration.environment] = found
+            noise = _noise_of(ledger, done)
+            noise[configuration.environment] = noise.get(configuration.environment, Spread()) + spread_of(shown)
     ledger.lifted.discard(done.item or "")
     if done.verdict == Verdict.KEEP and done.item is not None:
         ledger.dead_ends = {k: d for k, d in ledger.dead_ends.items() if d.item != done.item and k != done.item}
     effect = f" {done.effect:+.1%}" if done.effect is not None and done.kind != BASELINE else ""
     _remember(ledger, f"{done.id} {done.title}: {done.verdict}{effect}")
+
+
+def _noise_of(ledger: Ledger, experiment: Experiment) -> dict[str, Spread]:
+    """The noise of the workload that the experiment was measured under."""
+    if experiment.under is None or same(experiment.under, ledger.under):
+        return ledger.noise
+    return ledger.other_noise.setdefault(experiment.under.mark, {})
 
 
 def _dead_end(ledger: Ledger, entry: Entry) -> None:
@@ -408,10 +463,37 @@ def _answer(ledger: Ledger, entry: Entry) -> None:
     if asked.reason == "too-noisy" and answer == "quiet":
         ledger.noise.clear()
     if asked.reason == "baseline-moved" and answer == "accept" and ledger.baseline is not None:
-        ledger.baseline = replace(ledger.baseline, measurement=None)
+        _accept_what_was_measured(ledger, ledger.baseline)
     if asked.item is not None:
         _answer_about_item(ledger, asked, asked.item, answer)
     _remember(ledger, f"{asked.id} was answered: {answer}")
+
+
+def _accept_what_was_measured(ledger: Ledger, baseline: Baseline) -> None:
+    """What the question's measurements gave becomes the baseline's record, and that of the first one where it is the same."""
+    now = replace(baseline, measurement=_latest_measured(ledger, baseline))
+    if ledger.first_baseline is not None and ledger.first_baseline.configuration == baseline.configuration:
+        ledger.first_baseline = now
+    ledger.baseline = now
+
+
+def _latest_measured(ledger: Ledger, baseline: Baseline) -> Measurement | None:
+    """What the last launches of the baseline in this sitting gave, that is, all those since it was last as recorded; None
+    when there were none."""
+    looks: list[Experiment] = []
+    for e in ledger.measured_here():
+        if e.kind == BASELINE and e.sitting == ledger.stretch and e.base == baseline.configuration and e.verdict:
+            looks = [] if e.verdict == Verdict.KEEP else [*looks, e]
+    values = [v for e in looks for v in e.values("baseline").values()]
+    record = baseline.measurement
+    if not values or record is None:
+        return None
+    evidence = [*(e.id for e in looks), *(r.evidence for e in looks for r in e.runs if r.valid and r.evidence)]
+    simulated = record.simulated if ledger.simulated is None else ledger.simulated
+    return Measurement(
+        record.metric, round(geometric_mean(values), 4), runs=len(values), unit=record.unit, evidence=tuple(evidence[:4]),
+        verified=True, simulated=simulated, under=ledger.under,
+    )  # fmt: skip
 
 
 def _answer_about_item(ledger: Ledger, asked: Question, item: str, answer: str) -> None:
@@ -438,6 +520,8 @@ def _intent(ledger: Ledger, entry: Entry) -> None:
 
 def _result(ledger: Ledger, entry: Entry) -> None:
     begun, result = ledger.pending.pop(str(entry.key), None), entry.body.get("result", {})
+    if begun is not None and begun["tool"] == "bench":
+        ledger.simulated = bool(result.get("simulated"))
     if begun is not None and begun["tool"] == "launch" and result.get("outcome") == "ready" and "pid" in result:
         process = result["pid"], result["start_time"]
         if result.get("elapsed_s") is not None:

@@ -9,6 +9,7 @@ from optagent.agent.ledger import Ledger
 from optagent.agent.records import Baseline
 from optagent.agent.session import LedgerJournal
 from optagent.agent.total_gain import total_gain
+from optagent.agent.workloads import called
 
 VIEW = "ledger"
 
@@ -17,8 +18,8 @@ def ledger_view(ledger: Ledger) -> dict[str, Any]:
     """The ledger's side of `optagent status`."""
     current = ledger.current()
     return {
-        "first_baseline": _baseline(ledger.first_baseline),
-        "baseline": _baseline(ledger.baseline),
+        "first_baseline": _baseline(ledger, ledger.first_baseline),
+        "baseline": _baseline(ledger, ledger.baseline),
         "total_gain": total_gain(ledger),
         "under_way": f"{current.id} {current.title}" if current else None,
         "recorded": _names(ledger.item_status),
@@ -46,11 +47,12 @@ def _names(statuses: Mapping[str, Any]) -> dict[str, str]:
     return {item: str(status) for item, status in statuses.items()}
 
 
-def _baseline(baseline: Baseline | None) -> dict[str, Any] | None:
+def _baseline(ledger: Ledger, baseline: Baseline | None) -> dict[str, Any] | None:
     if baseline is None:
         return None
     m = baseline.measurement
     return {
         "label": baseline.label, "environment": baseline.configuration.environment,
         "metric": m.metric if m else None, "value": m.value if m else None, "verified": bool(m and m.verified),
+        "workload": called(m.under, ledger.workloads) if m and m.under and len(ledger.workloads) > 1 else None,
     }  # fmt: skip

@@ -67,7 +67,7 @@ def _cached_share(ledger: Ledger, configuration: Configuration) -> float | None:
     """What the configuration's own runs found in the prefix cache: another one may have none."""
     runs = (
         r
-        for e in reversed(ledger.experiments.values())
+        for e in reversed(ledger.measured_here())
         for r in reversed(e.runs)
         if r.valid and (e.candidate if r.arm == "candidate" else e.base) == configuration
     )

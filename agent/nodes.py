@@ -49,6 +49,7 @@ from optagent.agent.spending import costs_of
 from optagent.agent.splitting import kept_together
 from optagent.agent.standing import Standing
 from optagent.agent.verdict import Judgement, Verdict
+from optagent.agent.workloads import called, same, telling
 from optagent.tools.journal_store import Draft
 
 
@@ -144,7 +145,8 @@ def situation_of(round_: Round) -> Situation:
     baseline = known_good_state(session, round_.orientation)
     first = ledger.first_baseline or (round_.orientation.handoff.first_baseline if round_.orientation.handoff else None)
     tolerance = config.measuring.baseline_tolerance
-    surveying = work.surveys(session)
+    surveying, current = work.surveys(session), ledger.current()
+    current = current if current is not None and same(current.under, ledger.under) else None
     return Situation(
         plan=round_.plan, baseline=baseline, first_baseline=first, principles=config.principles,
         status=dict(ledger.item_status), written=dict(ledger.plan_written), results=dict(ledger.item_result),
@@ -154,15 +156,19 @@ def situation_of(round_: Round) -> Situation:
         lifted=frozenset(ledger.lifted), repeated=repeated_failures(ledger),
         facts=round_.facts, findings=round_.reconciled.findings, limits=_limits(session),
         check=baseline_check(ledger, baseline, tolerance),
+        elsewhere=_elsewhere(session),
         noise=ledger.noise_in(baseline.configuration.environment, config.measuring.runs),
         noise_df_wanted=config.measuring.calibration_launches - 1,
         min_effect=config.objective.min_effect,
-        max_pairs=config.measuring.max_pairs, tolerance=tolerance, under_way=ledger.current(),
+        max_pairs=config.measuring.max_pairs, tolerance=tolerance, under_way=current,
         confirmed=is_confirmed(ledger, baseline, first), drifted=output_drift(ledger, baseline),
-        searches={item: [ledger.experiments[name] for name in names] for item, names in ledger.trials.items()},
+        searches={
+            item: telling((ledger.experiments[name] for name in names), ledger.under)
+            for item, names in ledger.trials.items()
+        },
         direction=config.objective.direction, seed=config.measuring.seed,
         load=load_of(ledger, config.workload, config.objective.metric, baseline.configuration) if surveying else None,
-        surveying=surveying, experiments=tuple(ledger.experiments.values()),
+        surveying=surveying, experiments=tuple(telling(ledger.experiments.values(), ledger.under)),
         removals=ledger.removals, tried=frozenset(ledger.tried),
         bundles=(
             *bundles_of([ledger.experiments[name] for name in ledger.bundles]),
@@ -172,6 +178,15 @@ def situation_of(round_: Round) -> Situation:
     )  # fmt: skip
 
 
+def _elsewhere(session: Session) -> str:
+    """What the baseline's record is of, where that is not what is measured now; "" otherwise."""
+    ledger = session.ledger
+    measured = ledger.baseline.measurement if ledger.baseline is not None else None
+    if measured is None or measured.under is None or same(measured.under, ledger.under):
+        return ""
+    return called(measured.under, ledger.workloads)
+
+
 def _evidence(round_: Round) -> Evidence:
     """What moves items in the plan's order. The seconds of a simulated deployment are not those that a plan speaks of."""
     session, ledger = round_.session, round_.session.ledger
@@ -179,7 +194,7 @@ def _evidence(round_: Round) -> Evidence:
     items = candidates(round_.plan, ends, ledger.splits, ledger.item_status, ledger.plan_written)
     real = config.deployment.kind != "simulator"
     return Evidence(
-        outcomes=outcomes_of(reversed(ledger.experiments.values()), items),
+        outcomes=outcomes_of(reversed(telling(ledger.experiments.values(), ledger.under)), items),
         blocks=blocks_of(ends, round_.facts),
         costs=costs_of(ledger.launch_s, ledger.run_s) if real else None,
         runs=config.measuring.runs,

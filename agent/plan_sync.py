@@ -76,12 +76,20 @@ def _stopped_by_owner(session: Session, item: Item) -> bool:
 
 
 def bring_up_to_date(session: Session, plan: Plan) -> None:
-    """Write statuses that the journal has and the plan does not show, where the difference is not the owner's edit."""
+    """Write statuses that the journal has and the plan does not show, where the difference is not the owner's edit. What was
+    written by a sitting that was killed before it could note that is noted."""
     ledger = session.ledger
     behind: dict[str, Status] = {}
     for item in plan.items:
         recorded = ledger.item_status.get(item.id)
         if recorded is not None and recorded != item.status and not edited_by_owner(item, ledger.plan_written):
             behind[item.id] = recorded
+    unnoted = {
+        item.id: item.status
+        for item in plan.items
+        if ledger.item_status.get(item.id) == item.status != ledger.plan_written.get(item.id)
+    }
+    if unnoted:
+        session.note("plan-written", {"statuses": unnoted})
     if behind:
         write_statuses(session, behind)

@@ -12,6 +12,7 @@ from optagent.agent.flag_lint import lint, names_to_ask
 from optagent.agent.known_failures import failed_identically
 from optagent.agent.reconcile import sha256
 from optagent.agent.session import Session
+from optagent.agent.workloads import telling
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.files import ReadText
 from optagent.tools.calls.patch import ApplyPatch
@@ -39,7 +40,8 @@ def prepare(session: Session, experiment: Experiment, facts: Mapping[str, str] |
     versions = {} if change.environment else {k: v for k, v in (facts or {}).items() if k not in NO_VERSIONS}
     searched = experiment.item in session.ledger.trials
     mine = [experiment.item] if experiment.item and not searched else []
-    if known := failed_identically(candidate, session.ledger.experiments.values(), versions, mine):
+    earlier = telling(session.ledger.experiments.values(), session.ledger.under)
+    if known := failed_identically(candidate, earlier, versions, mine):
         return known
     body = {"experiment": experiment.id, "configuration": candidate, "versions": versions}
     session.note("candidate", body, experiment.id)

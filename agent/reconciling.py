@@ -14,6 +14,7 @@ from optagent.agent.plan_sync import bring_up_to_date, set_status
 from optagent.agent.reconcile import Findings, facts_of, find
 from optagent.agent.records import Attempt, Baseline, DeadEnd, InFlight, Part
 from optagent.agent.session import Session
+from optagent.agent.workloads import record_under
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.calls.logs import LogReading, ReadLog
 from optagent.tools.calls.patch import RestoreCheckout
@@ -74,12 +75,12 @@ def reconcile(session: Session, orientation: Orientation, *, check: bool = True)
 def known_good_state(session: Session, orientation: Orientation) -> Baseline:
     """The journal's baseline; without one, that of a handoff which was not taken over yet; without one, the configured."""
     if session.ledger.baseline is not None:
-        return session.ledger.baseline
+        return session.baseline()
     handoff = orientation.handoff
     if handoff is None or handoff.baseline is None or handoff.id in session.ledger.taken_over:
         return session.baseline()
     known = handoff.baseline.configuration.environment in session.config.deployment.environments
-    return handoff.baseline if known else session.baseline()
+    return record_under(handoff.baseline, session.ledger.under) if known else session.baseline()
 
 
 def look_at_handoff(session: Session, orientation: Orientation) -> Checked:

@@ -31,8 +31,19 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Under:
+    """What numbers were measured under: `mark` is the same for the same content of a workload and the same metric, `workload`
+    what it was called then."""
+
+    mark: str
+    workload: str
+    metric: str
+
+
+@dataclass(frozen=True)
 class Measurement:
-    """A metric with its interval. `value`, `low`, `high` in the metric's unit; `runs` is how many it rests on."""
+    """A metric with its interval. `value`, `low`, `high` in the metric's unit; `runs` is how many it rests on, `under` what it
+    was measured under (None: not known)."""
 
     metric: str
     value: float
@@ -43,6 +54,7 @@ class Measurement:
     evidence: tuple[str, ...] = ()
     verified: bool = False
     simulated: bool = False
+    under: Under | None = None
 
 
 @dataclass(frozen=True)

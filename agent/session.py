@@ -10,6 +10,7 @@ from optagent.agent.config import CampaignConfig
 from optagent.agent.jsonable import to_body
 from optagent.agent.ledger import Ledger, fold
 from optagent.agent.records import Baseline
+from optagent.agent.workloads import record_under
 from optagent.tools.calls.clock import AskTime
 from optagent.tools.calls.configuration import Configuration
 from optagent.tools.journal_store import Draft, Entry, Journal, View
@@ -97,8 +98,10 @@ class Session:
         return self.toolbox.clock(AskTime()).now
 
     def baseline(self) -> Baseline:
-        """The configuration that is kept so far; before anything was recorded, the one of optagent.toml."""
-        return self.ledger.baseline or Baseline(self.configured(), None, "as configured")
+        """The configuration that is kept so far; before anything was recorded, the one of optagent.toml. Its record is one of
+        the present workload."""
+        kept = self.ledger.baseline
+        return record_under(kept, self.ledger.under) if kept else Baseline(self.configured(), None, "as configured")
 
     def configured(self) -> Configuration:
         """The baseline that optagent.toml describes, without its environment files' text and its revision."""

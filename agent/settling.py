@@ -116,7 +116,7 @@ def _measured(session: Session, experiment: Experiment, arm: str) -> Measurement
     evidence = tuple(r.evidence for r in experiment.runs if r.arm == arm and r.valid and r.evidence)
     return Measurement(
         session.config.objective.metric, round(value, 4), runs=runs, evidence=(experiment.id, *evidence[:3]), verified=True,
-        simulated=session.config.deployment.kind == "simulator",
+        simulated=session.config.deployment.kind == "simulator", under=experiment.under,
     )  # fmt: skip
 
 

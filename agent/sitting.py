@@ -9,6 +9,7 @@ from pathlib import Path
 from optagent.agent.decide import Decision, Verb, decide
 from optagent.agent.errors import INTERRUPTED, BadInput, OptagentError
 from optagent.agent.ids import next_id
+from optagent.agent.jsonable import to_body
 from optagent.agent.nodes import Round, hand_over, situation_of
 from optagent.agent.orient import load_plan, orient
 from optagent.agent.reconciling import reconcile, stop_server
@@ -16,6 +17,7 @@ from optagent.agent.records import Question
 from optagent.agent.session import Session
 from optagent.agent.situation import Situation
 from optagent.agent.total_gain import total_gain
+from optagent.agent.workloads import under_of
 from optagent.tools.calls.server import Stop
 from optagent.tools.calls.world import ProbeWorld
 from optagent.tools.errors import MachineExhausted, ReplayDiverged, ReplayStopped, ToolFailure
@@ -157,5 +159,6 @@ def situation_now(session: Session) -> Situation:
 
 def _begin(session: Session) -> str:
     sitting = next_id("S", len(session.ledger.sittings))
-    session.journal.append("sitting", {"id": sitting}, sitting, at=session.time())
+    under = under_of(session.config.workload, session.config.objective.metric)
+    session.journal.append("sitting", {"id": sitting, "under": to_body(under)}, sitting, at=session.time())
     return sitting

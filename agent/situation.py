@@ -54,7 +54,7 @@ class Situation:
     together; `experiments` are all of them, `bundles` the combinations that have their verdict, `removals` the experiments in
     which an item was taken out again, `tried` the items that had an experiment of their own. `splits` are the changes that
     were taken apart, `ranks` the places that items had when the plan was first read, `evidence` is what moves items in the
-    plan's order."""
+    plan's order. `elsewhere` names the workload of the baseline's record, where that is not the present one."""
 
     plan: Plan
     baseline: Baseline
@@ -78,6 +78,7 @@ class Situation:
     min_effect: float = 0.02
     max_pairs: int = 12
     tolerance: float = 0.03
+    elsewhere: str = ""
     under_way: Experiment | None = None
     confirmed: bool = False
     drifted: str = ""
@@ -168,7 +169,7 @@ def _cause(experiment: Experiment) -> str:
 def baseline_check(ledger: Ledger, baseline: Baseline, tolerance: float) -> BaselineCheck:
     """What this sitting's measurements of the baseline say about its record."""
     mark = baseline.configuration.fingerprint()
-    settled = [e for e in ledger.experiments.values() if e.sitting == ledger.stretch and e.verdict]
+    settled = [e for e in ledger.measured_here() if e.sitting == ledger.stretch and e.verdict]
     measured, off, misses, failed = False, 0.0, 0, ""
     noise = ledger.noise_in(baseline.configuration.environment)
     for e in settled:
@@ -207,7 +208,7 @@ def _has_drifted(e: Experiment, baseline: Baseline, tolerance: float, noise: Noi
 
 
 def is_confirmed(ledger: Ledger, baseline: Baseline, first: Baseline | None) -> bool:
-    """Whether the present baseline is the first one, or was already held against it side by side."""
+    """Whether the present baseline is the first one, or was already held against it side by side, under this workload."""
     mark = baseline.configuration.fingerprint()
     if first is None or first.configuration.fingerprint() == mark:
         return True
@@ -217,7 +218,7 @@ def is_confirmed(ledger: Ledger, baseline: Baseline, first: Baseline | None) -> 
         and e.candidate
         and e.candidate.fingerprint() == mark
         and (e.kind == CONFIRM or (e.base.fingerprint() == start and not e.pooled))
-        for e in ledger.experiments.values()
+        for e in ledger.measured_here()
     )
 
 

@@ -39,10 +39,10 @@ def too_repetitive(share: float | None, known: Sequence[float]) -> str | None:
 
 
 def repetitive_shares(ledger: Ledger, configuration: Configuration) -> list[float]:
-    """Of all valid runs of this configuration, in whichever experiment and sitting."""
+    """Of all valid runs of this configuration under this workload, in whichever experiment and sitting."""
     return [
         run.metrics[REPETITIVE]
-        for experiment in ledger.experiments.values()
+        for experiment in ledger.measured_here()
         for run in experiment.runs
         if run.valid and REPETITIVE in run.metrics
         if (experiment.base if run.arm == "baseline" else experiment.candidate) == configuration

@@ -83,11 +83,15 @@ def test_looking_leaves_no_trace() -> None:
     assert not (FOLDER / "campaign" / ".optagent").exists()
 
 
-def test_an_accepted_baseline_is_recorded_anew() -> None:
+def test_what_was_measured_of_an_accepted_baseline_is_its_record() -> None:
     accepted = next(FOLDER.glob("*-baseline-moved-accepted.jsonl"))
     ledger = fold(recorded_journal(load_recording(accepted)).entries())
     assert ledger.baseline is not None
-    assert ledger.baseline.measurement is None
+    record = ledger.baseline.measurement
+    assert record is not None
+    assert (record.value, record.runs, record.verified) == (pytest.approx(90.15, abs=0.001), 4, True)
+    assert record.evidence[:2] == ("E0001", "E0002")
+    assert ledger.first_baseline == ledger.baseline, "it is the first one, whose record moved with it"
 
 
 # What cannot be used

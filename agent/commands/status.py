@@ -231,4 +231,5 @@ def _figure(baseline: dict[str, Any] | None) -> str:
         return "not measured yet"
     value = f"{baseline['metric']} {baseline['value']:.4g}" if baseline["value"] is not None else "not measured yet"
     state = "" if baseline["verified"] else " (unverified)"
-    return f"{value}{state}, {baseline['label']}, environment {baseline['environment']}"
+    of = f" under {baseline['workload']}" if baseline.get("workload") else ""
+    return f"{value}{of}{state}, {baseline['label']}, environment {baseline['environment']}"

@@ -136,8 +136,9 @@ def _baseline(baseline: Baseline) -> str:
         interval = f" [{found.low:g}, {found.high:g}]" if found.low is not None and found.high is not None else ""
         unit = f" {line(found.unit)}" if found.unit else ""
         kind = "*simulated*, " if found.simulated else ""
+        of = f" under {line(found.under.workload)}" if found.under is not None else ""
         words.append(
-            f"{line(found.metric)} {found.value:g}{interval}{unit} over {found.runs} runs ({kind}{_mark(found)})"
+            f"{line(found.metric)} {found.value:g}{interval}{unit}{of} over {found.runs} runs ({kind}{_mark(found)})"
         )
     configuration = baseline.configuration
     at = f" at {line(configuration.revision[:12])}" if configuration.revision else ""

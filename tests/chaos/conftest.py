@@ -37,6 +37,7 @@ def undisturbed(campaigns: Made, tmp_path_factory: pytest.TempPathFactory) -> Ca
         (["answer", "Q1", "approve"], 0),
         (["continue"], 0),
         (["handoff", "--write"], 0),
+        (["continue"], 0),  # there is nothing more to do; what a killed command began is put in order
     ):
         ended, said = campaign.run(*words)
         assert ended == status, said

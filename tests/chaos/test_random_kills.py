@@ -30,6 +30,7 @@ def test_kills_at_any_time_leave_the_story_as_it_is(tmp_path: Path, undisturbed:
         assert status == (3 if half < KILLS else 0), said
         assert campaign.left_over() == []
         assert campaign.run(*words)[0] == 0
+    assert campaign.run("continue")[0] == 0
     assert kills >= KILLS // 3, "it was too fast to be killed"
     different = differences(story(read(undisturbed.folder)), story(read(campaign.folder)))
     assert not different, "\n".join(different[:30])
