@@ -9,6 +9,7 @@ import re
 import resource
 import shutil
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 from optagent.tools.errors import MachineExhausted
@@ -39,15 +40,30 @@ _ROOM_BYTES = 256 * 1024
 
 
 def stop_if_exhausted(error: Exception, where: str | Path = "") -> None:
-    """Raises MachineExhausted where the error says that the machine has no more of something; otherwise does nothing."""
-    what = getattr(error, "filename", None) or where or "a file"
-    means = None
+    """Raises MachineExhausted where the error, or one that led to it, says that the machine has no more of something;
+    otherwise does nothing. A library often hides what the system said behind an error of its own."""
+    for cause in _led_to(error):
+        if (means := _meaning(cause)) is not None:
+            what = getattr(cause, "filename", None) or where or "a file"
+            raise MachineExhausted(f"{what}: {means}; mend that, then `optagent continue` goes on") from error
+
+
+def _led_to(error: BaseException) -> Iterator[BaseException]:
+    """The error, then what led to it, each once."""
+    met: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in met:
+        yield cause
+        met.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+
+
+def _meaning(error: BaseException) -> str | None:
     if isinstance(error, OSError):
-        means = _MEANS.get(error.errno or 0)
-    elif isinstance(error, sqlite3.Error):
-        means = _SQLITE_MEANS.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF)
-    if means is not None:
-        raise MachineExhausted(f"{what}: {means}; mend that, then `optagent continue` goes on") from error
+        return _MEANS.get(error.errno or 0)
+    if isinstance(error, sqlite3.Error):
+        return _SQLITE_MEANS.get((getattr(error, "sqlite_errorcode", None) or 0) & 0xFF)
+    return None
 
 
 def stop_if_told(text: str, where: str | Path) -> None:

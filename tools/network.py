@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from optagent.tools.deployment import Deployment
+from optagent.tools.exhausted import stop_if_exhausted
 from optagent.tools.processes import command_line
 
 if TYPE_CHECKING:
@@ -97,25 +98,27 @@ def client(address_or_url: Address | str, timeout_s: float) -> httpx.Client:
 
 
 def healthy(address: Address, timeout_s: float) -> bool:
-    """Whether /health answers 200 in time."""
+    """Whether /health answers 200 in time. Raises MachineExhausted when this machine cannot ask."""
     import httpx
 
     try:
         with client(address, timeout_s) as http:
             return http.get("/health").status_code == 200
-    except httpx.HTTPError:
+    except httpx.HTTPError as error:
+        stop_if_exhausted(error, address.url)
         return False
 
 
 def generates(address: Address, timeout_s: float) -> bool:
-    """Whether the server answers a request for one token."""
+    """Whether the server answers a request for one token. Raises MachineExhausted when this machine cannot ask."""
     import httpx
 
     body = {"text": "Hello", "sampling_params": {"temperature": 0, "max_new_tokens": 1}}
     try:
         with client(address, timeout_s) as http:
             return http.post("/generate", json=body).status_code == 200
-    except httpx.HTTPError:
+    except httpx.HTTPError as error:
+        stop_if_exhausted(error, address.url)
         return False
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from optagent.tools.commands import CAMPAIGN_VARIABLE, LAUNCH_VARIABLE, Command, Mark
+from optagent.tools.errors import MachineExhausted
 from optagent.tools.exhausted import stop_if_exhausted
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -181,10 +182,29 @@ def start(command: Command, log: Path) -> ProcessId:
             start_new_session=True,
             close_fds=True,
         )
-    process = look_at(child.pid)
+    try:
+        process = look_at(child.pid)
+    except MachineExhausted:
+        _kill_unseen(child)  # without its start time nobody could tell later that it is ours
+        raise
     assert process is not None, "a child stays visible until its exit status is collected"
     _children[process.id] = child
     return process.id
+
+
+def kill_unseen(process: ProcessId) -> None:
+    """Kill the group of a child of ours although nothing can be looked at, as when no more files can be opened. Nobody
+    else can have its pid: its exit status has not been taken. Whoever left the group is not met."""
+    if (child := _children.get(process)) is not None:
+        _kill_unseen(child)
+
+
+def _kill_unseen(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(KILL_WAIT_S)
 
 
 def exit_code(process: ProcessId) -> int | None:

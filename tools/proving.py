@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from optagent.tools.errors import MachineExhausted
+from optagent.tools.exhausted import stop_if_exhausted
 from optagent.tools.network import Address, client, generates, healthy
 
 if TYPE_CHECKING:
@@ -25,21 +27,28 @@ class Asked:
     """A question to the server, asked in a thread of its own, so that whoever waits for it can look at other things.
 
     `ask` returns what is wrong in words, None when nothing is. The thread ends with the process: a server that never
-    answers keeps nobody from leaving.
+    answers keeps nobody from leaving. What it raises where this
+    machine cannot ask is raised to whoever waits.
     """
 
     def __init__(self, ask: Callable[[], str | None]) -> None:
         self.problem: str | None = "the question was not asked to its end"
+        self._raised: MachineExhausted | OSError | None = None
         self._thread = threading.Thread(target=self._run, args=(ask,), daemon=True)
         self._thread.start()
 
     def over_within(self, timeout_s: float) -> bool:
         """Wait for the answer, at most so long; then `problem` tells what is wrong."""
         self._thread.join(timeout_s)
+        if self._raised is not None:
+            raise self._raised
         return not self._thread.is_alive()
 
     def _run(self, ask: Callable[[], str | None]) -> None:
-        self.problem = ask()
+        try:
+            self.problem = ask()
+        except (MachineExhausted, OSError) as error:  # kept for the thread that waits, which alone can act on it
+            self._raised = error
 
 
 def unanswered(address: Address, timeout_s: float) -> str | None:
@@ -51,13 +60,17 @@ def unanswered(address: Address, timeout_s: float) -> str | None:
 
 def unproven(address: Address, burst: int, timeout_s: float) -> str | None:
     """How many of `burst` requests at once were not answered with all their tokens within `timeout_s`, and the first
-    one's error; None when all were."""
+    one's error; None when all were. Raises MachineExhausted when this machine cannot ask so many at once."""
     problems: list[str | None] = [f"no answer within {timeout_s:.0f} s"] * burst
+    exhausted: list[MachineExhausted] = []
     deadline = time.monotonic() + timeout_s
     with client(address, timeout_s) as http:
 
         def one(number: int) -> None:
-            problems[number] = _in_full(http, f"{number + 2} times {number + 3} makes")
+            try:
+                problems[number] = _in_full(http, f"{number + 2} times {number + 3} makes")
+            except MachineExhausted as error:
+                exhausted.append(error)
 
         threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(burst)]
         for thread in threads:
@@ -65,6 +78,8 @@ def unproven(address: Address, burst: int, timeout_s: float) -> str | None:
         for thread in threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         failed = [problem for problem in problems if problem is not None]
+    if exhausted:
+        raise exhausted[0]
     if not failed:
         return None
     return f"{len(failed)} of {burst} requests at once were not answered: {failed[0][:LONGEST_PROBLEM]}"
@@ -81,6 +96,7 @@ def _in_full(http: httpx.Client, prompt: str) -> str | None:
             return f"HTTP {response.status_code}: {response.text}"
         reply: Any = response.json()
     except (httpx.HTTPError, ValueError) as error:
+        stop_if_exhausted(error, http.base_url.host)
         return f"{type(error).__name__}: {error}"
     meta = reply.get("meta_info") if isinstance(reply, dict) else None
     tokens = meta.get("completion_tokens") if isinstance(meta, dict) else None

@@ -12,6 +12,7 @@ from typing import Literal
 from optagent.tools import process_notes, processes
 from optagent.tools.calls.server import Launched, Stopped
 from optagent.tools.deployment import Timeouts
+from optagent.tools.errors import MachineExhausted
 from optagent.tools.exhausted import stop_if_exhausted, stop_if_full
 from optagent.tools.gpus import LookAtGpus, held_after, in_use
 from optagent.tools.launch_watch import Report, Start, Watch
@@ -143,7 +144,13 @@ def _joined(*problems: str | None) -> str | None:
 
 def _stop_family(family: Family, records: Path, grace_s: float) -> str | None:
     """Stop them all; what is still there afterwards in words, mostly None."""
-    left = processes.stop(family, grace_s)
+    try:
+        left = processes.stop(family, grace_s)
+    except (OSError, MachineExhausted) as error:
+        if family.root is not None:
+            processes.kill_unseen(family.root)
+        stop_if_exhausted(error, records)
+        raise
     if left:
         return "still there: " + ", ".join(f"pid {p.id.pid} ({command_line(p.id.pid)[:100]})" for p in left)
     if family.root is not None:

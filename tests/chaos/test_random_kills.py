@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from conftest import Made
 
 SEED = 6
-KILLS = 24
+KILLS = 40
+LEAST = 20
+"""With those of test_every_place.py more than 200."""
 
 
 @pytest.mark.chaos
@@ -31,7 +33,7 @@ def test_kills_at_any_time_leave_the_story_as_it_is(tmp_path: Path, undisturbed:
         assert campaign.left_over() == []
         assert campaign.run(*words)[0] == 0
     assert campaign.run("continue")[0] == 0
-    assert kills >= KILLS // 3, "it was too fast to be killed"
+    assert kills >= LEAST, "it was too fast to be killed"
     different = differences(story(read(undisturbed.folder)), story(read(campaign.folder)))
     assert not different, "\n".join(different[:30])
     assert plan_shows(campaign.folder, PLAN) == plan_shows(undisturbed.folder, PLAN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -23,6 +24,7 @@ from optagent.tools import process_notes, processes
 from optagent.tools.calls.world import Gpu
 from optagent.tools.commands import Command, Mark
 from optagent.tools.deployment import Timeouts
+from optagent.tools.errors import MachineExhausted
 from optagent.tools.gpus import still_held
 from optagent.tools.launch_watch import Start
 from optagent.tools.network import Address, Listener, port_holder
@@ -136,6 +138,26 @@ def test_a_server_that_dies_in_the_burst_has_crashed_for_its_log_s_reason(stubs:
     assert "CUDA out of memory" in launched.reading.cause.evidence[0].text
 
 
+@pytest.mark.parametrize("free", [0, 1, 3, 6])
+def test_a_limit_on_open_files_is_never_the_server_s_fault(stubs: Stubs, free: int) -> None:
+    """With few more files than are open, eight requests at once cannot be asked: that ends the launch, and the server too."""
+    start = stubs.start("only-at-once", silence_s=600, request_s=2.0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    def lower(doing: str) -> None:
+        if doing.startswith("proving"):
+            with Path(os.devnull).open() as lowest_free:
+                few = lowest_free.fileno() + free
+            resource.setrlimit(resource.RLIMIT_NOFILE, (few, hard))
+
+    try:
+        with pytest.raises(MachineExhausted, match=r"the limit on open files .* is reached; mend that"):
+            launch(start, lower)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert stubs.running(start.mark) == []
+
+
 def test_a_taken_port_is_refused_before_anything_starts(stubs: Stubs, quiet: Quiet) -> None:
     start = stubs.start("healthy")
     with socket.create_server(("127.0.0.1", stubs.port)):
@@ -246,6 +268,7 @@ STOPPER = """
 import sys
 from pathlib import Path
 from optagent.tools.deployment import Timeouts
+from optagent.tools.errors import MachineExhausted
 from optagent.tools.processes import ProcessId
 from optagent.tools.server import stop
 process = ProcessId(int(sys.argv[1]), float(sys.argv[2]))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from optagent.tools.examining import replies
 from optagent.tools.examining.examination import Answer, Reading
 from optagent.tools.examining.replies import LONGEST_ERROR
+from optagent.tools.exhausted import stop_if_exhausted
 
 if TYPE_CHECKING:
     import httpx
@@ -113,6 +114,7 @@ class Conversation:
         try:
             reply = self._exchange(method, path, body)
         except httpx.TransportError as error:
+            stop_if_exhausted(error, str(self._http.base_url))
             with self._lock:
                 self._unreached += 1
             raise NoAnswer(f"{type(error).__name__}: {error}"[:LONGEST_ERROR]) from None
