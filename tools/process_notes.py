@@ -47,6 +47,7 @@ def notes_of(root: Path) -> Path:
 
 def write(folder: Path, note: Note) -> None:
     """Raises OSError."""
+    _remove_unfinished(folder)
     content = asdict(note) | {"members": [asdict(member) for member in sorted(note.members)]}
     replace_file(_path(folder, note.process), json.dumps(content).encode())
 
@@ -57,7 +58,14 @@ def read(folder: Path, process: ProcessId) -> Note | None:
 
 
 def forget(folder: Path, process: ProcessId) -> None:
+    _remove_unfinished(folder)
     _path(folder, process).unlink(missing_ok=True)
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove what writes of notes left that were killed, of whichever server: its pid may never come again."""
+    for left in folder.glob(".*.part"):
+        left.unlink(missing_ok=True)
 
 
 def read_all(folder: Path) -> list[Note]:

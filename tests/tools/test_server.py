@@ -292,6 +292,19 @@ def test_what_ran_before_a_restart_of_the_machine_is_gone(stubs: Stubs, quiet: Q
     assert process_notes.left_running(start.records) == []
 
 
+def test_half_a_note_that_a_kill_left_goes_with_the_next_launch_or_stop(stubs: Stubs, quiet: Quiet) -> None:
+    start = stubs.start("healthy")
+    start.records.mkdir(parents=True)
+    half = start.records / ".4711-12.34.json.0123abcd.part"
+    half.write_text("{")
+    launched = launch(start, quiet)
+    assert not half.exists()
+    half.write_text("{")
+    process = ProcessId(launched.pid or 0, launched.start_time or 0)
+    assert stop(process, start.address, start.records, start.timeouts, no_gpus).gone
+    assert list(start.records.iterdir()) == []
+
+
 def test_a_note_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     process = ProcessId(1, 2.0)
     process_notes.write(tmp_path, Note(process, Mark("L", "/campaign"), processes.boot_id(), gpu_gb={0: 1.5}))
