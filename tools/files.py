@@ -113,7 +113,7 @@ def _replace(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     target = path.resolve()  # a link stays a link, its target is replaced
     temporary = target.with_name(f".{target.name[:100]}.{secrets.token_hex(4)}.part")
-    _remove_unfinished(target)
+    remove_unfinished(target.parent, glob.escape(target.name[:100]))
     try:
         with temporary.open("xb") as file:
             if target.exists():
@@ -128,9 +128,9 @@ def _replace(path: Path, content: bytes) -> None:
     sync(target.parent)
 
 
-def _remove_unfinished(target: Path) -> None:
-    """Remove what a write of the same file left that was killed. One process writes a campaign at a time."""
-    for left in target.parent.glob(f".{glob.escape(target.name[:100])}.????????.part"):
+def remove_unfinished(folder: Path, name: str = "*") -> None:
+    """Remove what writes of files with such names left that were killed. One process writes a campaign at a time."""
+    for left in folder.glob(f".{name}.????????.part"):
         left.unlink(missing_ok=True)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from optagent.tools import processes
 from optagent.tools.commands import Mark
-from optagent.tools.files import replace_file
+from optagent.tools.files import remove_unfinished, replace_file
 from optagent.tools.paths import STATE
 from optagent.tools.processes import Family, ProcessId, boot_id
 
@@ -47,7 +47,7 @@ def notes_of(root: Path) -> Path:
 
 def write(folder: Path, note: Note) -> None:
     """Raises OSError."""
-    _remove_unfinished(folder)
+    remove_unfinished(folder)  # of whichever server: its pid may never come again
     content = asdict(note) | {"members": [asdict(member) for member in sorted(note.members)]}
     replace_file(_path(folder, note.process), json.dumps(content).encode())
 
@@ -58,14 +58,8 @@ def read(folder: Path, process: ProcessId) -> Note | None:
 
 
 def forget(folder: Path, process: ProcessId) -> None:
-    _remove_unfinished(folder)
+    remove_unfinished(folder)
     _path(folder, process).unlink(missing_ok=True)
-
-
-def _remove_unfinished(folder: Path) -> None:
-    """Remove what writes of notes left that were killed, of whichever server: its pid may never come again."""
-    for left in folder.glob(".*.part"):
-        left.unlink(missing_ok=True)
 
 
 def read_all(folder: Path) -> list[Note]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from optagent.tools.errors import MachineExhausted
@@ -27,8 +28,7 @@ class Asked:
     """A question to the server, asked in a thread of its own, so that whoever waits for it can look at other things.
 
     `ask` returns what is wrong in words, None when nothing is. The thread ends with the process: a server that never
-    answers keeps nobody from leaving. What it raises where this
-    machine cannot ask is raised to whoever waits.
+    answers keeps nobody from leaving. What `ask` raises where this machine cannot ask is raised to whoever waits.
     """
 
     def __init__(self, ask: Callable[[], str | None]) -> None:
@@ -61,25 +61,13 @@ def unanswered(address: Address, timeout_s: float) -> str | None:
 def unproven(address: Address, burst: int, timeout_s: float) -> str | None:
     """How many of `burst` requests at once were not answered with all their tokens within `timeout_s`, and the first
     one's error; None when all were. Raises MachineExhausted when this machine cannot ask so many at once."""
-    problems: list[str | None] = [f"no answer within {timeout_s:.0f} s"] * burst
-    exhausted: list[MachineExhausted] = []
+    late = f"no answer within {timeout_s:.0f} s"
     deadline = time.monotonic() + timeout_s
     with client(address, timeout_s) as http:
-
-        def one(number: int) -> None:
-            try:
-                problems[number] = _in_full(http, f"{number + 2} times {number + 3} makes")
-            except MachineExhausted as error:
-                exhausted.append(error)
-
-        threads = [threading.Thread(target=one, args=(number,), daemon=True) for number in range(burst)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        failed = [problem for problem in problems if problem is not None]
-    if exhausted:
-        raise exhausted[0]
+        prompts = [f"{number + 2} times {number + 3} makes" for number in range(burst)]
+        asked = [Asked(partial(_in_full, http, prompt)) for prompt in prompts]
+        problems = [one.problem if one.over_within(max(0.0, deadline - time.monotonic())) else late for one in asked]
+    failed = [problem for problem in problems if problem is not None]
     if not failed:
         return None
     return f"{len(failed)} of {burst} requests at once were not answered: {failed[0][:LONGEST_PROBLEM]}"

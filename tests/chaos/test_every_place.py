@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 KILLED = -signal.SIGKILL
 LEAST = 180
-"""Places at least; with the kills of test_random_kills.py more than 200."""
+"""Places at least; with the kills of test_random_kills.py 200 at least."""
 COMMANDS = ((("continue",), 3), (("answer", "Q1", "approve"), 1), (("continue",), 0), (("handoff",), 0))
 """With the exit status of the attempt that comes through. Of the answer's that is a refusal: an earlier one, killed as it let go
 of the lock, had given it already."""

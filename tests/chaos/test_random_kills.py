@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SEED = 6
 KILLS = 40
 LEAST = 20
-"""With those of test_every_place.py more than 200."""
+"""With those of test_every_place.py 200 at least."""
 
 
 @pytest.mark.chaos

@@ -268,7 +268,6 @@ STOPPER = """
 import sys
 from pathlib import Path
 from optagent.tools.deployment import Timeouts
-from optagent.tools.errors import MachineExhausted
 from optagent.tools.processes import ProcessId
 from optagent.tools.server import stop
 process = ProcessId(int(sys.argv[1]), float(sys.argv[2]))
